@@ -35,7 +35,11 @@ WAIT_S = 60.0
 POISON = "poison"
 BEFORE = table(ID, column("n", "int", "integer"), column("a", "string", "text"))
 AFTER = table(
-    ID, column("n", "int", "integer"), column("a", "string", "text"), column("b", "bytes", "bytea"), column("f", "double", "x")
+    ID,
+    column("n", "int", "integer"),
+    column("a", "string", "text"),
+    column("b", "bytes", "bytea"),
+    column("f", "double", "x"),
 )
 """The same table before and after a change of its schema."""
 
@@ -114,7 +118,9 @@ class Topics:
     def committed(self, connector: str) -> dict[int, tuple[int, str]]:
         """Offset and note of each partition in the sink's group."""
         settings = {"bootstrap.servers": self.kafka.bootstrap, "group.id": f"cdcworker-sink-{connector}"}
-        with contextlib.closing(Consumer({**settings, "isolation.level": "read_committed", "log_level": 2})) as consumer:
+        with contextlib.closing(
+            Consumer({**settings, "isolation.level": "read_committed", "log_level": 2})
+        ) as consumer:
             parts = [TopicPartition(self.topic, number) for number in range(self.stream.partitions)]
             return {part.partition: (part.offset, part.metadata or "") for part in consumer.committed(parts, 20.0)}
 

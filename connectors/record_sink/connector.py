@@ -107,8 +107,9 @@ class RecordSink:
         from cdcworker.connectors.sink_engine.kafka.standing_lag import measure, reported_offsets
 
         place = LedgerAccess(task.connector, kafka=task.kafka)
-        offsets = reported_offsets(task.numbers) or dict(self.offsets(place))
-        known = {part: at for part, at in offsets.items() if at is not None}
+        known = reported_offsets(task.numbers) or {
+            part: at for part, at in self.offsets(place).items() if at is not None
+        }
         return measure(task, known, self.config_def.parse(self._config)["topics"])
 
     # Parts

@@ -162,8 +162,9 @@ class GroupOffsets:
         newer = next((place for place, one in found.items() if one.epoch > self._owner.epoch), None)
         if newer is not None:
             self._producer = None
-            where = {"topic": newer[0], "partition": newer[1]}
-            raise CdcError(SINK_FENCED, "a newer owner has committed offsets", where=where)
+            raise CdcError(
+                SINK_FENCED, "a newer owner has committed offsets", where={"topic": newer[0], "partition": newer[1]}
+            )
         return found
 
     def _transact(self, offsets: Mapping[Partition, int], letters: Sequence[Letter]) -> None:

@@ -81,8 +81,8 @@ def _completeness(schema: ConnectSchema) -> Callable[[Any], bool]:
         return lambda value: True
     count = len(schema.fields)
     inner = [(name, _completeness(of)) for name, of in schema.fields if _has_struct(of)]
-    return lambda value: value is None or (
-        len(value) == count and all(is_complete(value.get(name)) for name, is_complete in inner)
+    return lambda value: (
+        value is None or (len(value) == count and all(is_complete(value.get(name)) for name, is_complete in inner))
     )
 
 

@@ -195,8 +195,9 @@ def transform_checks(source_fields: Iterable[str] | None) -> Callable[[Mapping[s
             at = f"transforms.{name}."
             kind = KNOWN["transforms"].get(str(config.get(f"{at}type")))
             if kind == UNWRAP:
-                for key in ("add.fields", "add.headers") if known is not None else ():
-                    yield from check_added(at + key, config[at + key], known)
+                for key in ("add.fields", "add.headers"):
+                    if known is not None:
+                        yield from check_added(at + key, config[at + key], known)
             elif kind == ROUTER:
                 yield from check_route(f"{at}regex", config[f"{at}regex"], config[f"{at}replacement"])
             elif kind is not None:

@@ -28,7 +28,7 @@ from cdcworker.schemas.decode import RecordDecoder
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from tests.change_streams import ID, Stream, column, table
+from tests.change_streams import ID, column, table
 from tests.record_sinks import TaskProcess, Topics
 
 from .measure import finish, wait
@@ -118,7 +118,9 @@ def post_all(port: int, lanes: list[list[Any]], row: Any) -> float:
 
 def read_all(topics: Topics, count: int) -> list[list[Any]]:
     """The values of the topic as Kafka has them, by partition."""
-    consumer = Consumer({"bootstrap.servers": topics.kafka.bootstrap, "group.id": "bare", "isolation.level": "read_committed"})
+    consumer = Consumer(
+        {"bootstrap.servers": topics.kafka.bootstrap, "group.id": "bare", "isolation.level": "read_committed"}
+    )
     consumer.assign([TopicPartition(topics.topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
     lanes: list[list[Any]] = [[] for _ in range(PARTITIONS)]
     left = count
@@ -132,7 +134,11 @@ def read_all(topics: Topics, count: int) -> list[list[Any]]:
 
 def sink_s(topics: Topics, server: Server, count: int, folder: Path, name: str) -> tuple[float, float]:
     """The seconds of a task from its first event to its last, and its memory in MB."""
-    config = {"connector.class": "http-sink", "http.url": f"http://127.0.0.1:{server.port}/hook", "batch.max.size": str(BATCH)}
+    config = {
+        "connector.class": "http-sink",
+        "http.url": f"http://127.0.0.1:{server.port}/hook",
+        "batch.max.size": str(BATCH),
+    }
     before = server.seen()
     task = TaskProcess(topics, config, (1, 0), folder, name=name)
     try:
@@ -209,8 +215,12 @@ def measured(kafka: Any, options: argparse.Namespace, folder: Path) -> dict[str,
         bare_s = post_all(server.port, decoded, lambda row: row)
         # Another sink has a group of its own, and begins from the beginning.
         seconds, rss = sink_s(topics, server, rows, folder, f"{topics.name}-{number}")
-        rounds.append(SimpleNamespace(sink=rows / seconds, bare=rows / bare_s, reader=rows / (bare_s + read_s), rss=rss))
-        print(f"round {number + 1}: sink {rows / seconds:,.0f}/s, client {rows / bare_s:,.0f}/s, with reading {rounds[-1].reader:,.0f}/s")
+        rounds.append(
+            SimpleNamespace(sink=rows / seconds, bare=rows / bare_s, reader=rows / (bare_s + read_s), rss=rss)
+        )
+        print(
+            f"round {number + 1}: sink {rows / seconds:,.0f}/s, client {rows / bare_s:,.0f}/s, with reading {rounds[-1].reader:,.0f}/s"
+        )
     late, rss = visible_ms(kafka, server, options.rate, options.seconds, folder)
     server.close()
     late.sort()

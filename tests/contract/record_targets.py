@@ -73,7 +73,8 @@ def test_a_former_owner_that_wakes_up_commits_nothing_and_writes_no_further_batc
         wait(lambda: new.numbers.get("lag_records") == 0, "that nothing waits")
         old.signal(signal.SIGCONT)
         assert old.ended() == 3, old.told()
-        assert old.error is not None and old.error["code"] == "sink.fenced"
+        assert old.error is not None
+        assert old.error["code"] == "sink.fenced"
         workload.run(50, truncates=False)
         holds(receiver, workload, new)
         new.stop()

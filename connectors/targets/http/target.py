@@ -108,9 +108,7 @@ class HttpTarget:
 
     def _made(self, path: str, records: Sequence[TargetRecord]) -> _Request:
         prefix, separator, suffix = self._frame
-        return _Request(
-            path, request_id(records), encoded(prefix + separator.join(map(self._body, records)) + suffix)
-        )
+        return _Request(path, request_id(records), encoded(prefix + separator.join(map(self._body, records)) + suffix))
 
     def _send(self, request: _Request) -> None:
         headers = {**self._headers, self._config["http.idempotency.header"]: request.id}

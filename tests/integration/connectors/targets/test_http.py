@@ -73,7 +73,9 @@ def test_ten_poison_records_of_a_thousand_are_dead_letters(topics, receiver, sta
     wait(lambda: task.numbers.get("dead_letters") == 10, "the dead letters")
     task.stop()
     found = topics.read(topics.letters)
-    wanted = {(r["partition"], r["value"]) for r in topics.stream.records if r["value"] and POISON.encode() in r["value"]}
+    wanted = {
+        (r["partition"], r["value"]) for r in topics.stream.records if r["value"] and POISON.encode() in r["value"]
+    }
     told = [dict(message.headers()) for message in found]
     assert len(found) == 10
     assert {(int(h["__connect.errors.partition"]), m.value()) for h, m in zip(told, found, strict=True)} == wanted
@@ -181,8 +183,13 @@ def test_rows_in_the_place_of_envelopes_go_to_an_address_of_their_own(topics, re
     paths = [(method, path) for method, path, *_ in receiver.requests]
     assert paths == [("PUT", "/hook/orders/1?a=a%2Fb%3Fc"), ("PUT", "/hook/orders/1?a=a")]
     rows = [json.loads(body) for *_, body in receiver.requests]
-    assert [(row["id"], row["n"], row["__op"], row["__deleted"]) for row in rows] == [(1, 10, "c", "false"), (1, 11, "u", "false")]
-    assert task.numbers["dead_letters"] == 1, "the address of the deletion has no value of a, which only the key is known of"
+    assert [(row["id"], row["n"], row["__op"], row["__deleted"]) for row in rows] == [
+        (1, 10, "c", "false"),
+        (1, 11, "u", "false"),
+    ]
+    assert task.numbers["dead_letters"] == 1, (
+        "the address of the deletion has no value of a, which only the key is known of"
+    )
 
 
 @pytest.mark.long

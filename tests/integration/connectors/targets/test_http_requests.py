@@ -35,7 +35,9 @@ def opened(hook, class_name="http-sink", **more):
 
 
 def records(*values, **more):
-    return RecordBatch([TargetRecord(f"id-0-{n}", "t", 0, n, 1, None, {"k": n}, None, v, **more) for n, v in enumerate(values)])
+    return RecordBatch(
+        [TargetRecord(f"id-0-{n}", "t", 0, n, 1, None, {"k": n}, None, v, **more) for n, v in enumerate(values)]
+    )
 
 
 def test_a_batch_is_one_request_of_events(hook):
@@ -43,7 +45,15 @@ def test_a_batch_is_one_request_of_events(hook):
     target.write(records({"a": 1}, None, {"a": "ä\n\U0001f418"}))
     ((method, path, headers, body),) = hook.requests
     assert (method, path, headers["Content-Type"]) == ("POST", "/hook", "application/json")
-    whole = {"id": "id-0-0", "topic": "t", "partition": 0, "offset": 0, "timestamp": 1, "key": {"k": 0}, "value": {"a": 1}}
+    whole = {
+        "id": "id-0-0",
+        "topic": "t",
+        "partition": 0,
+        "offset": 0,
+        "timestamp": 1,
+        "key": {"k": 0},
+        "value": {"a": 1},
+    }
     found = json.loads(body)
     assert found[0] == whole
     assert [event["value"] for event in found] == [{"a": 1}, None, {"a": "ä\n\U0001f418"}]

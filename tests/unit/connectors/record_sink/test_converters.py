@@ -48,7 +48,11 @@ def test_names_that_avro_does_not_allow_are_as_the_source_has_them(stream, avro)
 
 def test_bytes_that_are_no_frame_and_values_that_do_not_fit_are_data_errors(stream, avro):
     framed = stream.records[0]["value"]
-    for data, code in ((b"x", "schema.frame"), (framed[:-1], "schema.undecodable"), (framed + b"x", "schema.undecodable")):
+    for data, code in (
+        (b"x", "schema.frame"),
+        (framed[:-1], "schema.undecodable"),
+        (framed + b"x", "schema.undecodable"),
+    ):
         with pytest.raises(CdcError) as caught:
             avro.read(data)
         assert (caught.value.code, caught.value.kind) == (code, "data")

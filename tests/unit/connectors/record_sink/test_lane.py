@@ -82,7 +82,9 @@ class World:
         given = {"backoff_s": 0.001, "backoff_max_s": 0.002, "lanes": 1, "letters_topic": "dead", **settings}
         reader = RecordReader(JSON, JSON, None)  # type: ignore[arg-type]  # JSON needs no schemas
         form = LetterForm("c", 0, True, "C")
-        parts = LaneParts(target, reader, TransformChain(()), EngineSettings(**given), form, self.ownership, self.progress)
+        parts = LaneParts(
+            target, reader, TransformChain(()), EngineSettings(**given), form, self.ownership, self.progress
+        )
         self.lane = Lane(0, parts)
 
     def run(self, *values: bytes | None) -> dict[Any, int]:
