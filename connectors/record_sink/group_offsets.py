@@ -147,7 +147,9 @@ class GroupOffsets:
             self._producer = None
             if error.code != SINK_FENCED:
                 raise
-            # Who has fenced it may be a former owner that woke up late, and ends by the notes: these decide.
+            # Who has fenced it may be a former owner that woke up late, and ends by the notes: these decide. They are read
+            # before the id is taken over, which would fence a newer owner for a moment.
+            self._noted()
             self._reopened()
             self._transact(offsets, letters)
 
@@ -158,6 +160,10 @@ class GroupOffsets:
     def _reopened(self) -> dict[Partition, Committed]:
         """Takes the own id over and returns what is committed. CdcError `sink.fenced` when a note is of a higher epoch."""
         self._producer = self._clients.open_producer(self._owner.id)
+        return self._noted()
+
+    def _noted(self) -> dict[Partition, Committed]:
+        """Returns what is committed. CdcError `sink.fenced` when a note is of a higher epoch."""
         found = committed(self._consumer, sorted(self._partitions))
         newer = next((place for place, one in found.items() if one.epoch > self._owner.epoch), None)
         if newer is not None:

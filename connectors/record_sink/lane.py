@@ -21,12 +21,12 @@ from cdcworker.connectors.api.record_target import (
 from cdcworker.connectors.record_sink.config import EngineSettings
 from cdcworker.connectors.record_sink.converters import RecordReader
 from cdcworker.connectors.record_sink.dead_letters import LetterForm, Refused, Stage
-from cdcworker.connectors.record_sink.errors import DEAD_LETTERS_MANY, RECORD_REFUSED, TARGET_HUNG
+from cdcworker.connectors.record_sink.errors import DEAD_LETTERS_MANY, TARGET_HUNG
 from cdcworker.connectors.record_sink.group_offsets import Letter, Partition
 from cdcworker.connectors.record_sink.ownership import Ownership
 from cdcworker.connectors.record_sink.progress import Done, Progress
-from cdcworker.connectors.transforms.chain import TransformChain
-from cdcworker.connectors.transforms.data import ConnectRecord, DataError
+from cdcworker.connectors.transforms.chain import FAILED, TransformChain
+from cdcworker.connectors.transforms.data import ConnectRecord
 from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.schemas.threads import SupervisedThread
 
@@ -207,8 +207,9 @@ class Lane:
             return self._parts.chain.apply(record)
         except CdcError as error:
             self._set_aside(message, "TRANSFORMATION", error)
-        except DataError as error:
-            self._set_aside(message, "TRANSFORMATION", CdcError(RECORD_REFUSED, str(error)))
+        except Exception as error:  # noqa: BLE001 - one record that a transform does not expect; the text may hold values
+            text = f"a transform cannot be applied ({type(error).__name__})"
+            self._set_aside(message, "TRANSFORMATION", CdcError(FAILED, text))
         return None
 
     def _write(self, entries: Sequence[_Entry]) -> None:

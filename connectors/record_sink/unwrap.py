@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
 
 from cdcworker.connectors.config.converters import text_of
-from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema, Field, Header
+from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema, DataError, Field, Header, class_name
 from cdcworker.connectors.transforms.unwrap import flat_of
 from cdcworker.schemas.record_format import AddedField
 
@@ -47,12 +47,15 @@ class Unwrap:
         if not _is_envelope(record):
             return record
         row = value["after"]
+        if row is not None and not isinstance(row, Mapping):
+            raise DataError(f"Only Struct and Map objects can be unwrapped, found: {class_name(row)}")
         if row is None:
             if value["op"] != "d" or mode in ("drop", "tombstone"):
                 return None
             if mode == "delete-to-tombstone":
                 return self._headed(record.with_value(None, None), record)
-            row = value.get("before") or {}
+            row = value.get("before")
+            row = row if isinstance(row, Mapping) else {}
         schema = None if record.value_schema is None else self._row_schema(record.value_schema)
         made = {**row, **{field.name: _found(value, field) for field in self._options.fields}}
         if mode in ("rewrite", "rewrite-with-tombstone"):

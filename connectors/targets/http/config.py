@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, between, matches, one_of
+from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, between, matches, non_empty, one_of
 from cdcworker.connectors.config.place_forms import http_problem
 from cdcworker.connectors.record_sink.config import config_def
 from cdcworker.connectors.targets.http import templates
@@ -33,11 +33,20 @@ def _url(value: str) -> str | None:
     return http_problem(filled)
 
 
-def _headers(value: Any) -> str | None:
-    for item in filter(None, (part.strip() for part in value.reveal().split(","))):
+def header_items(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Returns the further headers of a parsed config."""
+    own, confluent = config["http.headers.additional"], config["headers"]
+    texts = own.reveal().split(",") if own else []
+    texts += confluent.reveal().split(config["header.separator"]) if confluent else []
+    found = (text.partition(":") for text in texts if text.strip())
+    return [(name.strip(), value.strip()) for name, _, value in found]
+
+
+def _headers(value: Any, separator: str = ",") -> str | None:
+    for item in filter(None, (part.strip() for part in value.reveal().split(separator))):
         name, colon, text = item.partition(":")
         if not colon or not _TOKEN.fullmatch(name.strip()) or not text.strip().isprintable():
-            return "expects NAME:VALUE, separated by commas"
+            return f"expects NAME:VALUE, separated by {separator}"
         if name.strip().lower() in _RESERVED:
             return "names a header that has a key of its own, or that belongs to the connection"
     return None
@@ -65,6 +74,14 @@ def _request_keys() -> Iterable[ConfigKey]:
     yield ConfigKey(
         "http.headers.additional", "PASSWORD", group=group, validator=_headers, connects=False,
         doc="Further headers, as NAME:VALUE separated by commas. They may be secrets, so they are shown nowhere.",
+    )  # fmt: skip
+    yield ConfigKey(
+        "headers", "PASSWORD", group=group, importance="LOW", connects=False,
+        doc="The same as Confluent's sink names it, separated by header.separator.",
+    )  # fmt: skip
+    yield ConfigKey(
+        "header.separator", default="|", group=group, importance="LOW", validator=non_empty, connects=False,
+        doc="What separates the items of headers.",
     )  # fmt: skip
     yield ConfigKey(
         "http.connect.timeout.ms", "INT", 10_000, group=group, validator=between(1, 600_000), connects=False,
@@ -182,6 +199,8 @@ def _checks(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     for name in needs.get(kind, ()):
         if not config[name]:
             yield name, f"is needed with http.authorization.type={kind}"
+    if config["headers"] and (problem := _headers(config["headers"], config["header.separator"])):
+        yield "headers", problem
     chain, key = "http.ssl.keystore.certificate.chain", "http.ssl.keystore.key"
     if bool(config[chain]) != bool(config[key]):
         yield (key, f"is needed with {chain}") if config[chain] else (chain, f"is needed with {key}")

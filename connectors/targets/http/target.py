@@ -18,7 +18,7 @@ from cdcworker.connectors.config.allowed_hosts import UnknownHost
 from cdcworker.connectors.record_sink.errors import RECORD_REFUSED, TARGET_REFUSES, TARGET_UNAVAILABLE
 from cdcworker.connectors.record_sink.json_values import JsonValues, encoded
 from cdcworker.connectors.targets.http.client import HttpClient, endpoint_of
-from cdcworker.connectors.targets.http.config import AIVEN, CONFLUENT
+from cdcworker.connectors.targets.http.config import AIVEN, CONFLUENT, header_items
 from cdcworker.connectors.targets.http.statuses import StatusRules, parse_ranges, retry_after_s
 from cdcworker.connectors.targets.http.templates import BodyTemplate, UrlTemplate, has_places
 from cdcworker.schemas.errors import CdcError
@@ -200,10 +200,7 @@ def request_id(records: Sequence[TargetRecord]) -> str:
 def headers_of(config: Mapping[str, Any]) -> dict[str, str]:
     """Returns the headers that every request has."""
     headers = {"Content-Type": config["http.headers.content.type"], "User-Agent": "cdcworker"}
-    given = config["http.headers.additional"]
-    for item in filter(None, (part.strip() for part in given.reveal().split(","))) if given else ():
-        name, _, text = item.partition(":")
-        headers[name.strip()] = text.strip()
+    headers |= dict(header_items(config))
     kind = config["http.authorization.type"]
     if kind == "basic":
         login = f"{config['http.authorization.user']}:{config['http.authorization.password'].reveal()}"

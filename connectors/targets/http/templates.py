@@ -88,7 +88,7 @@ class UrlTemplate:
 
 def _segment(record: TargetRecord, place: str) -> str:
     found = found_at(record, place)
-    if isinstance(found.value, Mapping) and len(found.value) == 1:
+    if place == "key" and isinstance(found.value, Mapping) and len(found.value) == 1:
         # A key of one column is that column.
         (name,) = found.value
         found = found_at(record, f"{place}.{name}")

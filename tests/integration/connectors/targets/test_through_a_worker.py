@@ -35,9 +35,13 @@ def rows(hook):
     return {event["value"]["after"]["n"] for event in hook.events if event["value"]}
 
 
-def test_a_web_service_gets_rows_once_is_left_alone_while_paused_and_gets_them_again_after_a_reset(worker, hook, tmp_path):
+def test_a_web_service_gets_rows_once_is_left_alone_while_paused_and_gets_them_again_after_a_reset(
+    worker, hook, tmp_path
+):
     prefix, lines = f"p{worker.group}", tmp_path / "lines.json"
-    worker.put("gen", {"connector.class": "datagen", "topic.prefix": prefix, "max.rows": "300", "rows.per.second": "-1"})
+    worker.put(
+        "gen", {"connector.class": "datagen", "topic.prefix": prefix, "max.rows": "300", "rows.per.second": "-1"}
+    )
     topic = f"{prefix}.task0.rows"
     worker.put("hook", {"connector.class": "http-sink", "topics": topic, "http.url": hook.url})
     worker.put("lines", {"connector.class": "stdout", "topics.regex": rf"{prefix}\..*rows", "file": str(lines)})
@@ -49,14 +53,16 @@ def test_a_web_service_gets_rows_once_is_left_alone_while_paused_and_gets_them_a
     assert first["value"]["after"]["n"] == 0
     task = worker.wait(lambda: (found := worker.task("hook"))["metrics"].get("lag_records") == 0 and found, "no lag")
     assert task["metrics"]["changes"] == 300
-    explained = worker.get(f"/v1/connectors/gen/explain?of=task0.rows&key=7")
+    explained = worker.get("/v1/connectors/gen/explain?of=task0.rows&key=7")
     assert [(stage["sink"], stage["next_offset"] > 0) for stage in explained["stages"] if stage["stage"] == "sink"] == [
         ("hook", True), ("lines", True),
     ]  # fmt: skip
 
     plain_http.put(f"{worker.url}/connectors/hook/pause", timeout=30.0)
     worker.wait_state("hook", "PAUSED")
-    worker.put("gen", {"connector.class": "datagen", "topic.prefix": prefix, "max.rows": "400", "rows.per.second": "-1"})
+    worker.put(
+        "gen", {"connector.class": "datagen", "topic.prefix": prefix, "max.rows": "400", "rows.per.second": "-1"}
+    )
     worker.wait(lambda: len(lines.read_text().splitlines()) == 400, "the other sink goes on")
     assert len(hook.events) == 300
     plain_http.put(f"{worker.url}/connectors/hook/resume", timeout=30.0)
@@ -88,6 +94,16 @@ def test_what_a_config_may_not_say_is_refused(worker):
     own = plain_http.put(url, json={**base, "http.url": "http://127.0.0.1:1/", **letters}, timeout=30.0)
     assert own.status_code == 400
     assert "topic.internal" in {each["code"] for each in own.json()["errors"]}
-    login = {**base, "http.url": "http://u:p@127.0.0.1/", "http.method": "GET", "transforms": "x", "transforms.x.type": "Nope"}
+    login = {
+        **base,
+        "http.url": "http://u:p@127.0.0.1/",
+        "http.method": "GET",
+        "transforms": "x",
+        "transforms.x.type": "Nope",
+    }
     wrong = plain_http.put(url, json=login, timeout=30.0).json()["errors"]
-    assert {each["configPath"] for each in wrong} == {"/config/http.url", "/config/http.method", "/config/transforms.x.type"}
+    assert {each["configPath"] for each in wrong} == {
+        "/config/http.url",
+        "/config/http.method",
+        "/config/transforms.x.type",
+    }

@@ -8,7 +8,7 @@ import pytest
 from cdcworker.connectors.record_sink.converters import AvroReader, JsonReader
 from cdcworker.connectors.record_sink.json_values import JsonValues
 from cdcworker.connectors.record_sink.unwrap import Unwrap, options_of
-from cdcworker.connectors.transforms.data import ConnectRecord
+from cdcworker.connectors.transforms.data import ConnectRecord, DataError
 from cdcworker.schemas.errors import CdcError
 
 from tests.change_streams import Stream, column, table
@@ -131,6 +131,12 @@ def test_what_becomes_of_a_deletion(stream, avro, mode, delete, tombstone):
 def test_fields_of_the_envelope_are_added(stream, avro):
     first, *_ = unwrapped(stream, avro, add__fields="op,source.lsn:at,table", add__fields__prefix="_")
     assert first == {**ROW, "_op": "c", "_at": 1008, "_table": "orders"}
+
+
+def test_an_envelope_without_a_row_is_a_data_error():
+    record = ConnectRecord("t", None, None, None, {"before": 1, "after": 2, "op": "c"})
+    with pytest.raises(DataError):
+        Unwrap(options_of({}, "u.")).apply(record)
 
 
 def test_what_is_no_envelope_passes():
