@@ -170,7 +170,7 @@ class RecordSink:
         from cdcworker.connectors.record_sink.dead_letters import LetterForm
         from cdcworker.connectors.record_sink.lane import LaneParts
         from cdcworker.connectors.record_sink.unwrap import Unwrap, options_of
-        from cdcworker.connectors.transforms.config import whole_chain_of
+        from cdcworker.connectors.transform_chain.config import whole_chain_of
 
         given = spec.config
         name = f"{type(self).__module__}.{type(self).__qualname__}"

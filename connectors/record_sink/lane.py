@@ -25,7 +25,7 @@ from cdcworker.connectors.record_sink.errors import DEAD_LETTERS_MANY, TARGET_HU
 from cdcworker.connectors.record_sink.group_offsets import Letter, Partition
 from cdcworker.connectors.record_sink.ownership import Ownership
 from cdcworker.connectors.record_sink.progress import Done, Progress
-from cdcworker.connectors.transforms.chain import FAILED, TransformChain
+from cdcworker.connectors.transform_chain.chain import FAILED, TransformChain
 from cdcworker.connectors.transforms.data import ConnectRecord
 from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.schemas.threads import SupervisedThread

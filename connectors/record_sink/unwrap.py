@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
 
 from cdcworker.connectors.config.converters import text_of
+from cdcworker.connectors.transform_chain.unwrap import flat_of
 from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema, DataError, Field, Header, class_name
-from cdcworker.connectors.transforms.unwrap import flat_of
 from cdcworker.schemas.record_format import AddedField
 
 DeleteMode = Literal["drop", "tombstone", "delete-to-tombstone", "rewrite", "rewrite-with-tombstone"]

@@ -14,7 +14,7 @@ from cdcworker.connectors.record_sink.errors import RECORD_REFUSED, TARGET_UNAVA
 from cdcworker.connectors.record_sink.lane import Lane, LaneParts
 from cdcworker.connectors.record_sink.ownership import Ownership
 from cdcworker.connectors.record_sink.progress import Progress
-from cdcworker.connectors.transforms.chain import TransformChain
+from cdcworker.connectors.transform_chain.chain import TransformChain
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.record_format import WireFormat
 
