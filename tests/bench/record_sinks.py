@@ -4,13 +4,15 @@ Three contenders, in turn, each round: a real task of the sink; a client that ha
 and one that reads and decodes them from Kafka too. All post batches of the same size over one connection per partition. The
 server counts events, and a round in which one is missing fails.
 
-Then the sink runs while records come at an even rate: how long it takes from a record's own timestamp until the server has read the
-request, and how much memory the process has. The last line is one JSON object.
+Then records come at an even rate, for the sink and for a bare process that reads, decodes and posts them: how long it takes from a
+record's own timestamp until the server has read the request, and how much memory the sink's process has. The last line is one
+JSON object.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import json
 import multiprocessing
@@ -25,6 +27,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from cdcworker.schemas.decode import RecordDecoder
+from cdcworker.schemas.log import SchemaLog
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
@@ -155,29 +158,53 @@ def sink_s(topics: Topics, server: Server, count: int, folder: Path, name: str) 
     return seconds, max(one["rss_mb"] for one in task.reports)
 
 
-def visible_ms(kafka: Any, server: Server, rate: int, seconds: float, folder: Path) -> tuple[list[float], float]:
-    """How late each record was, in ms, at an even rate."""
+def follow(bootstrap: str, topic: str, schemas: list[Any], port: int) -> None:
+    """A process that posts what comes into a topic as soon as it comes, by nothing but the libraries."""
+    log = SchemaLog((record.key, record.value) for record in schemas)
+    decoder = RecordDecoder(log)
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bare", "isolation.level": "read_committed"})
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    while True:
+        first = consumer.poll(0.1)
+        found = [] if first is None else [first, *consumer.consume(BATCH - 1, 0)]
+        events = [
+            {"timestamp": one.timestamp()[1], "value": decoder.decode(one.value())} for one in found if not one.error()
+        ]
+        if events:
+            body = json.dumps(events, separators=(",", ":")).encode()
+            connection.request("POST", "/hook", body, {"Content-Type": "application/json"})
+            connection.getresponse().read()
+
+
+def visible_ms(kafka: Any, options: argparse.Namespace, folder: Path, *, bare: bool) -> tuple[list[float], float]:
+    """How late each record was at an even rate, in ms in rising order, and the memory of the task in MB."""
+    server, rate = Server(), options.rate
     topics = Topics(kafka, PARTITIONS)
-    stream = topics.stream
-    for number in range(int(rate * seconds)):
-        stream.insert(ROW, (number, number, "x" * 20, 0.5))
-    records, stream.records = stream.records, []
+    for number in range(int(rate * options.seconds) + WARM):
+        topics.stream.insert(ROW, (number, number, "x" * 20, 0.5))
+    records = list(topics.stream.records)
+    topics.forget()
     topics.flush()
-    config = {"connector.class": "http-sink", "http.url": f"http://127.0.0.1:{server.port}/hook"}
-    task = TaskProcess(topics, config, (1, 0), folder)
-    try:
-        before = server.seen()
-        producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 5})
-        first, rest = records[:WARM], records[WARM:]
-        paced(producer, first, rate)
-        wait("the first events", lambda: server.seen() - before >= len(first), 60)
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.close)
+        if bare:
+            arguments = (kafka.bootstrap, topics.topic, topics.stream.schemas.records, server.port)
+            follower = multiprocessing.get_context("spawn").Process(target=follow, args=arguments, daemon=True)
+            follower.start()
+            stack.callback(follower.kill)
+        else:
+            config = {"connector.class": "http-sink", "http.url": f"http://127.0.0.1:{server.port}/hook"}
+            task = TaskProcess(topics, config, (1, 0), folder)
+            stack.callback(task.kill)
+        producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 1})
+        paced(producer, records[:WARM], rate)
+        wait("the first events", lambda: server.seen() >= WARM, 60)
         server.time()
-        paced(producer, rest, rate)
-        wait("the last event", lambda: server.seen() - before >= len(records), 60)
-        task.stop()
-    finally:
-        task.kill()
-    return server.late(), max(one["rss_mb"] for one in task.reports)
+        paced(producer, records[WARM:], rate)
+        wait("the last event", lambda: server.seen() >= len(records), 60)
+        rss = 0.0 if bare else max(one["rss_mb"] for one in task.reports)
+        return sorted(server.late()), rss
 
 
 def paced(producer: Any, records: list[Any], rate: int) -> None:
@@ -221,19 +248,23 @@ def measured(kafka: Any, options: argparse.Namespace, folder: Path) -> dict[str,
         print(
             f"round {number + 1}: sink {rows / seconds:,.0f}/s, client {rows / bare_s:,.0f}/s, with reading {rounds[-1].reader:,.0f}/s"
         )
-    late, rss = visible_ms(kafka, server, options.rate, options.seconds, folder)
     server.close()
-    late.sort()
+    late, rss = visible_ms(kafka, options, folder, bare=False)
+    bare, _ = visible_ms(kafka, options, folder, bare=True)
     median = statistics.median
     return {
         "http_changes_per_s": round(median(one.sink for one in rounds)),
         "http_bare_client_changes_per_s": round(median(one.bare for one in rounds)),
         "http_vs_bare_client_ratio": round(median(one.sink / one.bare for one in rounds), 3),
         "http_vs_bare_reader_ratio": round(median(one.sink / one.reader for one in rounds), 3),
-        "http_visible_p50_ms": round(late[len(late) // 2], 1),
-        "http_visible_p99_ms": round(late[int(len(late) * 0.99)], 1),
+        **{f"http_visible_p{share}_ms": percentile(late, share) for share in (50, 99)},
+        **{f"http_bare_visible_p{share}_ms": percentile(bare, share) for share in (50, 99)},
         "http_rss_mb": round(max(rss, *(one.rss for one in rounds)), 1),
     }
+
+
+def percentile(rising: list[float], share: int) -> float:
+    return round(rising[min(len(rising) - 1, len(rising) * share // 100)], 1)
 
 
 def main() -> None:
