@@ -77,15 +77,15 @@ class TopicReader:
             raise _translate(exc.args[0]) from exc
         return [message for message in found if not self._is_event(message)]
 
-    def read_soon(self, count: int, timeout_s: float) -> list[Message]:
-        """Returns at most `count` records as soon as there is one: `read` waits for more of them."""
+    def read_soon(self, count: int, timeout_s: float, gather_s: float = 0.0) -> list[Message]:
+        """Returns at most `count` records: those that come within `gather_s` of the first. `read` waits for all of them."""
         self._look()
         if not self._assigned:
             time.sleep(timeout_s)
             return []
         try:
             first = self._consumer.poll(timeout_s)
-            found = [] if first is None else [first, *self._consumer.consume(count - 1, 0)]
+            found = [] if first is None else [first, *self._consumer.consume(count - 1, gather_s)]
         except KafkaException as exc:
             raise _translate(exc.args[0]) from exc
         return [message for message in found if not self._is_event(message)]

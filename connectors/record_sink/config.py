@@ -40,9 +40,9 @@ def _batch_keys() -> Iterable[ConfigKey]:
         doc="A batch ends with the record that reaches so many bytes of keys and values in Kafka.",
     )  # fmt: skip
     yield ConfigKey(
-        "batch.linger.ms", "INT", 0, group=group, validator=between(0, 60_000),
-        doc="How long a batch waits for more records. 0: what waits is written at once, and larger batches come by themselves"
-        " while the target is busy.",
+        "batch.linger.ms", "INT", 5, group=group, validator=between(0, 60_000),
+        doc="How long a batch waits for more records. 0: each record is written at once. Larger batches come by themselves while"
+        " the target is busy.",
     )  # fmt: skip
     yield ConfigKey(
         "max.in.flight.batches", "INT", 4, group=group, validator=between(1, 32),
@@ -165,7 +165,7 @@ class EngineSettings:
 
     batch_records: int = BATCH_DEFAULT
     batch_bytes: int = 1_048_576
-    linger_s: float = 0.0
+    linger_s: float = 0.005
     lanes: int = 4
     target_timeout_s: float = 60.0
     commit_s: float = 1.0

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from cdcworker.connectors.api.context import TaskContext
+from cdcworker.connectors.record_sink.committer import Committer
 from cdcworker.connectors.record_sink.config import EngineSettings
-from cdcworker.connectors.record_sink.errors import COMMIT_FAILED
 from cdcworker.connectors.record_sink.group_offsets import GroupOffsets, Partition
 from cdcworker.connectors.record_sink.lane import Lane
 from cdcworker.connectors.record_sink.ownership import Ownership
@@ -17,20 +17,19 @@ from cdcworker.connectors.record_sink.progress import Progress
 from cdcworker.connectors.sink_engine.kafka.brokers import SinkBrokers
 from cdcworker.connectors.sink_engine.kafka.lag import RecordsRead, SinkLag
 from cdcworker.connectors.topic_reader import READ_FAILED, TopicReader
-from cdcworker.schemas import failpoints
 from cdcworker.schemas.errors import CdcError
 
 log = logging.getLogger(__name__)
 
 READ_S: Final = 0.1
+GATHER_S: Final = 0.005
+"""Records that come within this time of each other are taken up together: each turn has its cost."""
 REPORT_S: Final = 1.0
 READ_COUNT: Final = 1_000
 DRAIN_S: Final = 3.0
 """How long the writes that run when the task is to stop may take."""
-COMMIT_AGAIN_S: Final = 1.0
-ALL_AGAIN_S: Final = 3_600.0
-"""How often the offsets of all partitions are committed again: a broker forgets what was committed long ago."""
-COMMIT_ALLOW_S: Final = 60.0
+AGAIN_S: Final = 1.0
+TAKE_OVER_ALLOW_S: Final = 60.0
 
 
 class TaskParts(NamedTuple):
@@ -57,9 +56,10 @@ class RecordSinkTask:
         self._lane_of: dict[Partition, Lane] = {}
         self._paused: set[Partition] = set()
         self._ids: dict[str, str] = {}
-        self._applied: dict[Partition, int] = {}
-        """What is committed, or read from where nothing is."""
-        self._commit_at = self._all_at = 0.0
+        self._committer = Committer(
+            parts.offsets, self._progress, self._ownership, parts.settings.commit_s,
+            lambda newest: parts.lag.applied_changes(newest.items()),
+        )  # fmt: skip
         self._reported = float("-inf")
 
     def run(self) -> None:
@@ -77,7 +77,7 @@ class RecordSinkTask:
             self._progress.raise_failed()
         finally:
             self._end()
-            self._parts.offsets.close()
+            self._committer.close()
             if reader is not None:
                 reader.close()
 
@@ -88,12 +88,11 @@ class RecordSinkTask:
             self._progress.raise_failed()
             for lane in self._lanes:
                 lane.watch()
-            self._commit_if_due()
             self._report(reader)
 
     def _read(self, reader: TopicReader) -> Sequence[Any]:
         try:
-            return reader.read_soon(READ_COUNT, READ_S)
+            return reader.read_soon(READ_COUNT, READ_S, min(GATHER_S, self._parts.settings.linger_s))
         except CdcError as error:
             if error.code != READ_FAILED:
                 raise
@@ -103,7 +102,7 @@ class RecordSinkTask:
     def _wait_for_kafka(self, error: CdcError) -> None:
         self._progress.try_failed(error)
         log.warning("Kafka is tried again error=%s", error)
-        time.sleep(COMMIT_AGAIN_S)
+        time.sleep(AGAIN_S)
 
     def _opened(self) -> TopicReader | None:
         """Returns the reader once Kafka has answered; None when the task is to stop before."""
@@ -118,18 +117,16 @@ class RecordSinkTask:
         return None
 
     def _open(self) -> TopicReader:
-        self._context.beat("taking over the offsets", COMMIT_ALLOW_S)
+        self._context.beat("taking over the offsets", TAKE_OVER_ALLOW_S)
         there = self._parts.brokers.partitions(self._topics)
-        began = time.monotonic()
-        self._applied = self._parts.offsets.take_over([(t, n) for t, count in there.items() for n in range(count)])
-        self._ownership.proven(began)
-        self._commit_at, self._all_at = began, began
+        begins = self._committer.take_over([(t, n) for t, count in there.items() for n in range(count)])
         self._lanes = [
             self._parts.open_lane(number, self._ownership, self._progress) for number in range(self._lane_count(there))
         ]
         for lane in self._lanes:
             lane.start()
-        return self._parts.open_reader(self._applied)
+        self._committer.start()
+        return self._parts.open_reader(begins)
 
     def _lane_count(self, there: Mapping[str, int]) -> int:
         """A lane has at least one partition; topics that are not there yet have one for sure."""
@@ -151,9 +148,7 @@ class RecordSinkTask:
 
     def _assigned(self, place: Partition, first: int) -> Lane:
         lane = self._lane_of[place] = self._lanes[len(self._lane_of) % len(self._lanes)]
-        if place not in self._applied:
-            self._parts.offsets.add([place])
-            self._applied[place] = first
+        self._committer.add(place, first)
         return lane
 
     def _id(self, topic: str) -> str:
@@ -173,51 +168,12 @@ class RecordSinkTask:
             reader.resume(free)
         self._paused = (self._paused | full) - free
 
-    # Committing
-
-    def _commit_if_due(self) -> None:
-        now = time.monotonic()
-        is_due = now >= self._commit_at + self._parts.settings.commit_s or self._progress.is_urgent
-        if is_due or (self._ownership.is_wanted and now >= self._commit_at):
-            self._commit(now)
-
-    def _commit(self, now: float) -> bool:
-        """Commits what is done; whether that has succeeded, or there was nothing to commit."""
-        offsets, letters = self._progress.take()
-        if self._applied and (self._ownership.is_wanted or now >= self._all_at + ALL_AGAIN_S):
-            offsets = {**self._applied, **offsets}
-            self._all_at = now
-        self._commit_at = now
-        if not offsets:
-            return True
-        if failpoints.active:
-            failpoints.hit("record_sink.before_commit")
-        self._context.beat("a commit of offsets", COMMIT_ALLOW_S)
-        try:
-            self._parts.offsets.commit(offsets, letters)
-        except CdcError as error:
-            self._progress.put_back(offsets, letters)
-            if error.code != COMMIT_FAILED:
-                raise
-            self._progress.try_failed(error)
-            self._commit_at = now + COMMIT_AGAIN_S
-            log.warning("offsets are committed again later error=%s", error)
-            return False
-        self._applied.update(offsets)
-        self._ownership.proven(now)
-        self._parts.lag.applied_changes(self._progress.take_newest().items())
-        return True
-
     # The end
 
     def _finish(self) -> None:
         """Lets the writes that run end, and commits what they have done."""
         self._end()
-        try:
-            self._commit(time.monotonic())
-        except CdcError as error:
-            # What is not committed comes again, with the same ids.
-            log.warning("offsets were not committed at the end error=%s", error)
+        self._committer.finish()
 
     def _end(self) -> None:
         lanes, self._lanes = self._lanes, []
@@ -234,14 +190,15 @@ class RecordSinkTask:
             return
         self._reported = now
         self._parts.lag.begin(reader.partitions)
-        lag = self._parts.lag.numbers(self._applied)
+        applied = self._committer.applied()
+        lag = self._parts.lag.numbers(applied)
         late = lag.get("topic_lag_s") or {}
         self._context.report(
             {
                 **self._progress.numbers(),
                 **lag,
                 **({"lag_s": max(late.values())} if late else {}),
-                "offsets": {f"{topic}-{partition}": at for (topic, partition), at in self._applied.items()},
+                "offsets": {f"{topic}-{partition}": at for (topic, partition), at in applied.items()},
             }
         )
 
