@@ -55,13 +55,15 @@ def wait(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> 
 class Topics:
     """One table's topic, the schema log beside it, and what has been written to them."""
 
-    def __init__(self, kafka: Any, partitions: int = 3) -> None:
+    def __init__(self, kafka: Any, partitions: int = 3, **config: str) -> None:
+        """`config` is of the table's topic, with underscores for dots."""
         self.kafka = kafka
         self.name = f"rs{uuid.uuid4().hex[:10]}"
         self.stream = Stream(partitions, self.name)
         self.topic, self.schemas, self.letters = f"{self.name}.public.orders", f"{self.name}-log", f"{self.name}-dead"
         self.admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 2})
-        made = [NewTopic(self.topic, partitions, 1), NewTopic(self.schemas, 1, 1)]
+        own = {name.replace("_", "."): value for name, value in config.items()}
+        made = [NewTopic(self.topic, partitions, 1, config=own), NewTopic(self.schemas, 1, 1)]
         for future in self.admin.create_topics(made).values():
             future.result(30)
         settings = {"bootstrap.servers": kafka.bootstrap, "transactional.id": self.name, "log_level": 2}

@@ -4,8 +4,8 @@ Three contenders, in turn, each round: a real task of the sink; a client that ha
 and one that reads and decodes them from Kafka too. All post batches of the same size over one connection per partition. The
 server counts events, and a round in which one is missing fails.
 
-Then records come at an even rate, for the sink and for a bare process that reads, decodes and posts them: how long it takes from a
-record's own timestamp until the server has read the request, and how much memory the sink's process has. The last line is one
+Then records come at an even rate, for the sink and for a bare process that reads, decodes and posts them: how long it takes from the time at which the
+broker has a record until the server has read the request, and how much memory the sink's process has. The last line is one
 JSON object.
 """
 
@@ -180,7 +180,7 @@ def follow(bootstrap: str, topic: str, schemas: list[Any], port: int) -> None:
 def visible_ms(kafka: Any, options: argparse.Namespace, folder: Path, *, bare: bool) -> tuple[list[float], float]:
     """How late each record was at an even rate, in ms in rising order, and the memory of the task in MB."""
     server, rate = Server(), options.rate
-    topics = Topics(kafka, PARTITIONS)
+    topics = Topics(kafka, PARTITIONS, message_timestamp_type="LogAppendTime")
     for number in range(int(rate * options.seconds) + WARM):
         topics.stream.insert(ROW, (number, number, "x" * 20, 0.5))
     records = list(topics.stream.records)
@@ -197,7 +197,7 @@ def visible_ms(kafka: Any, options: argparse.Namespace, folder: Path, *, bare: b
             config = {"connector.class": "http-sink", "http.url": f"http://127.0.0.1:{server.port}/hook"}
             task = TaskProcess(topics, config, (1, 0), folder)
             stack.callback(task.kill)
-        producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 1})
+        producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 5})
         paced(producer, records[:WARM], rate)
         wait("the first events", lambda: server.seen() >= WARM, 60)
         server.time()
