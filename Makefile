@@ -17,7 +17,7 @@ CONVERTER := $(VENV)/converter
 CLIENTS := $(VENV)/clients
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
-.PHONY: env jars servers converter clients demo test test-long long-age bench bench-source bench-trace bench-transforms bench-failover bench-rest bench-scale bench-sink lint format reference docs monitoring tools sbom audit locks types clean help
+.PHONY: env jars servers converter clients demo test test-long long-age bench bench-source bench-trace bench-transforms bench-failover bench-rest bench-scale bench-sink bench-light lint format reference docs monitoring tools sbom audit locks types clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -107,6 +107,9 @@ bench-rest: env jars
 
 bench-sink: env jars
 	@$(BIN)/python -m tests.bench.sink $(ARGS)
+
+bench-light: env jars
+	@$(BIN)/python -m tests.bench.record_sinks $(ARGS)
 
 lint: env types
 	@$(BIN)/ruff check .

@@ -123,6 +123,26 @@ _PLUGINS = (
         "Lines into a file",
     ),
     Plugin(
+        "http-sink",
+        "sink",
+        "cdcworker.connectors.targets.http.connector:HttpSink",
+        (
+            "io.aiven.kafka.connect.http.HttpSinkConnector",
+            "io.confluent.connect.http.HttpSinkConnector",
+            "HttpSinkConnector",
+            "HttpSink",
+        ),
+        "Requests to a web service",
+        measures=True,
+    ),
+    Plugin(
+        "stdout",
+        "sink",
+        "cdcworker.connectors.targets.stdout.connector:StdoutSink",
+        title="Records as lines of JSON, for trials",
+        measures=True,
+    ),
+    Plugin(
         "spark",
         "sink",
         "cdcworker.connectors.spark.connector:SparkSink",

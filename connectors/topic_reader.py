@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from cdcworker.schemas.decode import UNKNOWN_ID, RecordDecoder
@@ -76,6 +76,26 @@ class TopicReader:
         except KafkaException as exc:
             raise _translate(exc.args[0]) from exc
         return [message for message in found if not self._is_event(message)]
+
+    def read_soon(self, count: int, timeout_s: float, gather_s: float = 0.0) -> list[Message]:
+        """Returns at most `count` records: those that come within `gather_s` of the first. `read` waits for all of them."""
+        self._look()
+        if not self._assigned:
+            time.sleep(timeout_s)
+            return []
+        try:
+            first = self._consumer.poll(timeout_s)
+            found = [] if first is None else [first, *self._consumer.consume(count - 1, gather_s)]
+        except KafkaException as exc:
+            raise _translate(exc.args[0]) from exc
+        return [message for message in found if not self._is_event(message)]
+
+    def pause(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Fetches nothing more of these partitions until they are resumed."""
+        self._consumer.pause([TopicPartition(*place) for place in partitions])
+
+    def resume(self, partitions: Iterable[tuple[str, int]]) -> None:
+        self._consumer.resume([TopicPartition(*place) for place in partitions])
 
     def _advance(self, message: Message, offset: int) -> None:
         self._read_to[message.topic() or "", message.partition() or 0] = offset
@@ -172,7 +192,7 @@ class SchemaReader:
 
     def _read_on(self) -> None:
         self._reader = self._reader or TopicReader(self._settings, (self._topic,), {})
-        for message in self._reader.read(1_000, 1.0):
+        for message in self._reader.read_soon(1_000, 1.0):
             place = {"partition": message.partition() or 0, "offset": message.offset() or 0}
             self._log.read(_bytes(message.key()), _bytes(message.value()), **place)
 

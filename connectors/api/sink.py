@@ -36,6 +36,10 @@ class SinkSpec:
     """Folder where files made from the jars may be kept; empty: nowhere."""
     consumer: Mapping[str, Any] = field(default_factory=dict)
     """The same as `kafka`, ready for a confluent-kafka consumer of committed records without a group."""
+    producer: Mapping[str, Any] = field(default_factory=dict)
+    """The same for a transactional producer, without its id."""
+    transactional_id: str = ""
+    """Every owner of the task has the same: who takes it over fences the others."""
 
 
 SinkOffsets = Mapping[tuple[str, int], int | None]
@@ -148,6 +152,14 @@ class KeepsDeadLetters(Protocol):
     def redrive(self, place: LedgerAccess, asked: DeadLetterFilter) -> Mapping[str, Any]:
         """Applies them again. Returns `redriven`, `rows`, `failed`, `left`, `causes`, and in `next` where it stopped when its
         time was over."""
+
+
+@runtime_checkable
+class WritesTopics(Protocol):
+    """A sink that writes to topics besides its target. The worker looks before `run` whether it may."""
+
+    def written_topics(self) -> Sequence[str]:
+        """Returns their names, as far as the config tells them. Opens nothing."""
 
 
 @runtime_checkable

@@ -180,19 +180,22 @@ def _aliases(config: Mapping[str, str], plural: Plural) -> Sequence[str]:
 # Checks of several keys
 
 
-def transform_checks(source_fields: Iterable[str]) -> Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]]:
+def transform_checks(source_fields: Iterable[str] | None) -> Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]]:
     """Returns the check that looks at several keys together: fields that are not there, groups that the pattern does not have,
-    predicates that nobody defines, and what Kafka Connect says when it configures a transform."""
-    known = frozenset(source_fields)
+    predicates that nobody defines, and what Kafka Connect says when it configures a transform. None: of a sink, which learns
+    only from records which fields there are."""
+    known = None if source_fields is None else frozenset(source_fields)
 
     def check(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-        yield from delivery_checks(config)
+        if known is not None:
+            yield from delivery_checks(config)
         for name in config["transforms"]:
             at = f"transforms.{name}."
             kind = KNOWN["transforms"].get(str(config.get(f"{at}type")))
             if kind == UNWRAP:
                 for key in ("add.fields", "add.headers"):
-                    yield from check_added(at + key, config[at + key], known)
+                    if known is not None:
+                        yield from check_added(at + key, config[at + key], known)
             elif kind == ROUTER:
                 yield from definitions.check_route(f"{at}regex", config[f"{at}regex"], config[f"{at}replacement"])
             elif kind is not None:
@@ -242,24 +245,31 @@ def format_of(config: Mapping[str, str]) -> RecordFormat:
 
 def chain_of(config: Mapping[str, str]) -> TransformChain:
     """Returns the transforms of a validated config that the record's form does not have; empty: there are none."""
-    stages: list[Stage] = []
-    if _is_of_format(config):
-        return TransformChain(stages)
+    return TransformChain(() if _is_of_format(config) else tuple(_stages(config, None)))
+
+
+def whole_chain_of(config: Mapping[str, str], unwrap: Callable[[str], Transform]) -> TransformChain:
+    """Returns all transforms of a validated config, for records that somebody has written already. `unwrap` makes
+    ExtractNewRecordState of the keys that begin as it is told."""
+    return TransformChain(tuple(_stages(config, unwrap)))
+
+
+def _stages(config: Mapping[str, str], unwrap: Callable[[str], Transform] | None) -> Iterator[Stage]:
     for name in _aliases(config, "transforms"):
         at = f"transforms.{name}."
         kind = KNOWN["transforms"].get(text_of(config, at + "type"))
-        if kind is None or kind == UNWRAP:
+        if kind is None or (kind == UNWRAP and unwrap is None):
+            continue
+        if kind == UNWRAP and unwrap is not None:
+            yield Stage(name, unwrap(at))
             continue
         predicate = text_of(config, f"{at}predicate")
-        stages.append(
-            Stage(
-                name,
-                _transform(kind, config, at),
-                _predicate(config, f"predicates.{predicate}.") if predicate else None,
-                flag(config, f"{at}negate", False),
-            )
+        yield Stage(
+            name,
+            _transform(kind, config, at),
+            _predicate(config, f"predicates.{predicate}.") if predicate else None,
+            flag(config, f"{at}negate", False),
         )
-    return TransformChain(stages)
 
 
 def _transform(kind: str, config: Mapping[str, str], at: str) -> Transform:

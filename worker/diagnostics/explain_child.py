@@ -10,6 +10,7 @@ from typing import Any, Final
 from cdcworker.connectors.api.sink import KeepsOffsets, LedgerAccess, Traces
 from cdcworker.connectors.api.source import ShowsPlaces, ShowsPositions
 from cdcworker.connectors.config.definition import MASK
+from cdcworker.coordinator.kafka.clients import settings
 from cdcworker.coordinator.log.offset_records import offsets_partition, parse_offset_key, parse_offset_value
 from cdcworker.coordinator.model import JsonObject
 from cdcworker.schemas.errors import INTERNAL, CdcError
@@ -193,7 +194,8 @@ def _sink(question: JsonObject, sink: Mapping[str, Any], found: FoundChange) -> 
     facts = {"sink": sink["name"]}
     try:
         connector = connector_of(sink["config"], question["providers"], secrets)
-        place = LedgerAccess(sink["name"], (0, 0), file_roots(question["providers"]), finder(connector))
+        kafka = settings(question["kafka"], "consumer")
+        place = LedgerAccess(sink["name"], (0, 0), file_roots(question["providers"]), finder(connector), kafka)
         if isinstance(connector, Traces):
             return _traced(facts, connector.trace(place, found.change), found)
         if not isinstance(connector, KeepsOffsets):

@@ -13,7 +13,9 @@ from cdcworker.coordinator.kafka.internal_topics import TopicNames
 from cdcworker.coordinator.kafka.leader_writer import leader_transactional_id
 
 Resource = Literal["topic", "group", "transactional-id", "cluster"]
-WRITTEN = "which tables sinks into files and lakes have written: without it one that is away looks new"
+TASKS = "source tasks, and sinks without Spark, which commit their offsets in transactions"
+WRITTEN = "which tables sinks into files and lakes have written: without it one that is away looks new; offsets of sinks without Spark"
+ALTERED = "offsets of sinks without Spark that somebody alters"
 NEVER_JOINED = "cdcworker-"
 """The prefix of group ids under which readers look for a coordinator, which the client library does in any case."""
 _OWN = ("Create", "Describe", "DescribeConfigs", "Read", "Write")
@@ -71,9 +73,9 @@ def _of_the_cluster(scope: ConnectorAcls) -> Iterator[Acl]:
 
 
 def _of_the_data(scope: ConnectorAcls) -> Iterator[Acl]:
-    if scope.writes:
+    if scope.writes or scope.reads:
         tasks = quote(scope.group_id, safe="") + ":"
-        yield Acl("transactional-id", tasks, ("Describe", "Write"), prefixed=True, why="source tasks")
+        yield Acl("transactional-id", tasks, ("Describe", "Write"), prefixed=True, why=TASKS)
     for prefix in scope.writes:
         operations = ("Create", "Describe", "DescribeConfigs", "Read", "Write")
         # What a broker left open is read before it is ended.
@@ -82,6 +84,7 @@ def _of_the_data(scope: ConnectorAcls) -> Iterator[Acl]:
         yield Acl("topic", prefix, ("Describe", "Read"), prefixed=True, why="what sinks read")
     if scope.reads:
         yield Acl("group", GROUP, ("Describe", "Read"), prefixed=True, why=WRITTEN)
+        yield Acl("transactional-id", GROUP, ("Describe", "Write"), prefixed=True, why=ALTERED)
 
 
 def as_commands(acls: Sequence[Acl], principal: str, bootstrap: str) -> str:

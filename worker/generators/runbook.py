@@ -29,6 +29,10 @@ SINK: Final = (
     "The ledger stays with the last batch, in the same step as its rows: whatever came after is still in Kafka and is"
     " applied once when the task goes on."
 )
+RECORDS: Final = (
+    "The offsets stay with the last batch that the target has taken: whatever came after is still in Kafka and is written"
+    " when the task goes on. A record that comes again has the same id."
+)
 OFFSETS: Final = "The offsets are as they were: all of a change is done, or nothing."
 LETTERS: Final = (
     "Every dead letter that is not applied: it leaves its place in the same step in which its row is written."
@@ -78,6 +82,12 @@ BY_CODE: Final[Mapping[str, str]] = {
     "rest.no_answer": UNKNOWN,
     "rest.timeout": UNKNOWN,
     "schema.topic_taken": "The topic and its records: it stays with whom it belongs to, nothing is written into it.",
+    "sink.commit_denied": RECORDS,
+    "sink.commit_failed": RECORDS,
+    "sink.dead_letters_unwritable": RECORDS,
+    "sink.target_hung": RECORDS,
+    "sink.target_refuses": RECORDS,
+    "sink.target_unavailable": RECORDS,
     "sink.offsets_gone": (
         "Everything that was applied. Records that Kafka has deleted cannot be applied any more: the task halts rather than"
         " leave them out silently."
@@ -158,6 +168,8 @@ BY_KIND: Final[Mapping[tuple[str, str], str]] = {
         " halts before it, or sets it aside where errors.tolerance=all says so."
     ),
     ("sink", "config"): SINK,
+    ("sink", "data"): RECORDS,
+    ("sink", "fenced"): OWNER,
     ("sink", "transient"): SINK,
     ("source", "data"): TABLE,
     ("source", "transient"): SOURCE,

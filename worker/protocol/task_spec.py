@@ -25,6 +25,11 @@ def schema_transactional_id(group_id: str, connector: str, task: int) -> str:
     return transactional_id(group_id, connector, task) + ":schema"
 
 
+def sink_transactional_id(group_id: str, connector: str, task: int) -> str:
+    """Returns the id under which a sink task commits the offsets of a target that keeps none."""
+    return transactional_id(group_id, connector, task) + ":sink"
+
+
 DATA_IDS: Final = (transactional_id, other_transactional_id)
 TRANSACTIONAL_IDS: Final = (*DATA_IDS, schema_transactional_id)
 """Every transactional id under which a source task may write."""

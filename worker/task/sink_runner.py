@@ -9,16 +9,16 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from cdcworker.connectors.api.context import TaskContext
-from cdcworker.connectors.api.sink import NeedsJvm, SinkConnector, SinkSpec
+from cdcworker.connectors.api.sink import NeedsJvm, SinkConnector, SinkSpec, WritesTopics
 from cdcworker.connectors.config.definition import parse_list
 from cdcworker.connectors.registry import lookup
-from cdcworker.coordinator.kafka.clients import reader_config, settings
+from cdcworker.coordinator.kafka.clients import reader_config, settings, transactional_config
 from cdcworker.coordinator.kafka.existing_topics import existing
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.config.file_roots import file_roots
 from cdcworker.worker.protocol.control import TaskControl, TaskReporter
 from cdcworker.worker.protocol.heartbeat import HEARTBEAT
-from cdcworker.worker.protocol.task_spec import TaskSpec
+from cdcworker.worker.protocol.task_spec import TaskSpec, sink_transactional_id
 from cdcworker.worker.security.topic_rules import access_of
 from cdcworker.worker.source.task_identity import client_id
 
@@ -37,6 +37,8 @@ ENDED: Final = declare(
 
 EXIT_STOPPED: Final = 0
 RESUME_CHECK_S: Final = 1.0
+TRANSACTION_MS: Final = 30_000
+DEAD_LETTER_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class SinkMachine(NamedTuple):
@@ -91,7 +93,10 @@ def run_sink(
                 control.wait(RESUME_CHECK_S, lambda: not control.paused)
             continue
         sink_spec = spec_of(spec, config, machine(jars) if jars else SinkMachine())
-        access_of(spec.providers, spec.topic_prefixes).check_read(sink_spec.topics, partial(existing, spec.kafka))
+        access = access_of(spec.providers, spec.topic_prefixes)
+        access.check_read(sink_spec.topics, partial(existing, spec.kafka))
+        if isinstance(connector, WritesTopics):
+            access.check_write(connector.written_topics(), partial(existing, spec.kafka))
         if sink_spec.java_home:
             os.environ["JAVA_HOME"] = sink_spec.java_home
         topics[:] = sink_spec.topics
@@ -111,6 +116,7 @@ def spec_of(spec: TaskSpec, config: Mapping[str, str], machine: SinkMachine) -> 
     topics = tuple(parse_list(config.get("topics", "")))
     if not topics:
         raise CdcError(NO_TOPICS, "the task's share of the topics is empty", where={"connector": spec.connector})
+    id = sink_transactional_id(spec.group_id, spec.connector, spec.task)
     return SinkSpec(
         connector=spec.connector,
         task=spec.task,
@@ -125,7 +131,23 @@ def spec_of(spec: TaskSpec, config: Mapping[str, str], machine: SinkMachine) -> 
         jars=machine.jars,
         cache_dir=machine.cache_dir,
         consumer=reader_config(spec.kafka, client_id=client_id(spec, "sink")),
+        producer=_producer(spec, id),
+        transactional_id=id,
     )
+
+
+def _producer(spec: TaskSpec, id: str) -> dict[str, Any]:
+    """Returns the properties of a transactional producer without its id."""
+    config = transactional_config(
+        spec.kafka,
+        client_id=client_id(spec, "sink-offsets"),
+        transactional_id=id,
+        transaction_timeout_ms=TRANSACTION_MS,
+    )
+    del config["transactional.id"]
+    # What a topic holds fits into the topic of dead letters, if that one's limit is as large.
+    config.setdefault("message.max.bytes", DEAD_LETTER_BYTES_MAX)
+    return config
 
 
 def _context(spec: TaskSpec, control: TaskControl, reporter: TaskReporter, topics: Sequence[str]) -> TaskContext:

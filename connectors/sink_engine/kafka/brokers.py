@@ -49,6 +49,10 @@ class SinkBrokers:
         """Returns those of the topics that exist."""
         return frozenset(self._listed().keys() & set(topics))
 
+    def all_topics(self) -> Sequence[str]:
+        """Returns the names of all topics but Kafka's own."""
+        return sorted(name for name in self._listed() if not name.startswith("__"))
+
     def _listed(self) -> dict[str, Any]:
         from confluent_kafka import KafkaException
 

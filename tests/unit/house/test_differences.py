@@ -150,7 +150,7 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
     "the timestamp of a record in transforms": (
         f"{TRANSFORMS}::test_a_topic_by_the_time_is_registered_under_its_name",
     ),
-    "dead letters of sinks": ("contract/dead_letters.py::test_letters_come_back_as_rows_and_are_gone",),
+    "dead letters of warehouses": ("contract/dead_letters.py::test_letters_come_back_as_rows_and_are_gone",),
     "offsets of sinks": (
         "integration/connectors/sink_engine/test_pump.py"
         "::test_changes_reach_the_warehouse_and_the_next_run_goes_on_from_the_ledger",

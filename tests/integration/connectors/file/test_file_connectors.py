@@ -43,6 +43,7 @@ def test_a_file_goes_through_a_topic_into_a_file_while_its_tasks_are_killed(work
     worker.put("lines-out", {**SINK, "file": str(back), "topics": topic})
     for name in ("lines-in", "lines-out"):
         worker.wait_state(name, "RUNNING")
+    worker.wait(back.exists, "the file")
     dice = random.Random(os.environ.get("PYTEST_SEED", "1"))
     for turn in range(8):
         with there.open("a") as more:

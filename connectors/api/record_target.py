@@ -1,0 +1,104 @@
+"""A target that takes records: one method, and what a target may be able to do besides. The engine does the rest: reading,
+converting, transforms, batches, retries, dead letters, offsets, metrics.
+
+Any class with `write` is a target. Its abilities are asked by isinstance of the Protocols below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from cdcworker.connectors.api.context import CheckFinding
+from cdcworker.connectors.transforms.data import ConnectSchema, Header
+from cdcworker.schemas.errors import CdcError
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRecord:
+    """One record, as the converters have read it and the transforms have left it."""
+
+    id: str
+    """The same for a record whenever it is written again, and for no other record: the id of its topic, its partition and its
+    offset. A target that remembers ids takes a record once."""
+    topic: str
+    """As the transforms say; `id` is of the topic that was read."""
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key_schema: ConnectSchema | None = None
+    key: Any = None
+    value_schema: ConnectSchema | None = None
+    value: Any = None
+    """None: a tombstone."""
+    headers: Sequence[Header] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """Records in the order in which they are to be written: that of each partition."""
+
+    records: Sequence[TargetRecord]
+
+
+class TargetUnavailable(CdcError):
+    """The target does not take the batch now. It is written again, after `retry_after_s` where the target has said when."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        where: Mapping[str, str | int] | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(code, message, where=where)
+        self.retry_after_s = retry_after_s
+
+
+class RecordTarget(Protocol):
+    """A target of records. Each object is used by one thread at a time, but for `cancel`."""
+
+    def write(self, batch: RecordBatch) -> None:
+        """Writes a batch; once it returns, the batch stays whatever dies. It may come again, whole or in other pieces.
+
+        Raises CdcError. Of kind `transient`: the batch is written again later (`TargetUnavailable` says when). Of kind `data`:
+        it holds a record that the target will never take; the engine writes smaller batches until it knows which one, and
+        that one is a dead letter. Any other kind halts the task.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPlace:
+    """What a target is made from: the parsed values of its keys, and where it may leave files."""
+
+    config: Mapping[str, Any]
+    connector_class: str = ""
+    """As the config spells it: a name of another product's connector may stand for that one's defaults."""
+    file_roots: Sequence[str] = ()
+    state_dir: str = ""
+
+
+@runtime_checkable
+class ClosesTarget(Protocol):
+    """A target that holds something open."""
+
+    def close(self) -> None:
+        """Lets go of everything, also after an error. There will be no further call."""
+
+
+@runtime_checkable
+class CancelsWrites(Protocol):
+    """A target whose `write` can be broken off from another thread. Without it a write that takes too long ends the task."""
+
+    def cancel(self) -> None:
+        """Makes a `write` that runs now raise soon."""
+
+
+@runtime_checkable
+class ChecksTarget(Protocol):
+    """A target that can be looked at before anything is written. Runs in a child process with a time limit."""
+
+    def check(self) -> Sequence[CheckFinding]:
+        """Returns what is wrong. Writes nothing."""

@@ -1,0 +1,76 @@
+"""Records that cannot be handled, as Kafka Connect sets them aside: as they came, with headers that say where and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+from cdcworker.connectors.record_sink.errors import DEAD_LETTERS_UNWRITABLE
+from cdcworker.connectors.record_sink.group_offsets import Letter
+from cdcworker.schemas.errors import CdcError
+
+Stage = Literal["VALUE_CONVERTER", "TRANSFORMATION", "TASK_PUT"]
+PREFIX: Final = "__connect.errors."
+CREATE_S: Final = 20.0
+
+
+class Refused(NamedTuple):
+    """A record that is set aside: the message, at which stage and why. The error holds no values."""
+
+    message: Any
+    stage: Stage
+    error: CdcError
+
+
+@dataclass(frozen=True, slots=True)
+class LetterForm:
+    """How a dead letter looks: who writes it, and whether with headers."""
+
+    connector: str
+    task: int
+    headers: bool
+    class_name: str
+
+    def letter(self, refused: Refused) -> Letter:
+        message = refused.message
+        headers = list(message.headers() or ())
+        if self.headers:
+            headers += [(PREFIX + name, value.encode()) for name, value in self._context(refused).items()]
+        return Letter(message.key(), message.value(), headers)
+
+    def _context(self, refused: Refused) -> Mapping[str, str]:
+        message, error = refused.message, refused.error
+        return {
+            "topic": message.topic(),
+            "partition": str(message.partition()),
+            "offset": str(message.offset()),
+            "connector.name": self.connector,
+            "task.id": str(self.task),
+            "stage": refused.stage,
+            "class.name": self.class_name,
+            "exception.class.name": error.code,
+            "exception.message": error.message,
+            "exception.stacktrace": str(error),
+        }
+
+
+def ensure_topic(kafka: Mapping[str, str], topic: str, replication_factor: int) -> None:
+    """Creates the topic of dead letters unless it is there. CdcError `sink.dead_letters_unwritable`."""
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({**kafka, "log_level": 3})
+    try:
+        if topic in admin.list_topics(timeout=CREATE_S).topics:
+            return
+        made = NewTopic(topic, 1, replication_factor)
+        admin.create_topics([made], operation_timeout=CREATE_S)[topic].result(CREATE_S)
+    except KafkaException as exc:
+        error = exc.args[0]
+        if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            text = f"the topic of dead letters cannot be created ({error.name()})"
+            raise CdcError(DEAD_LETTERS_UNWRITABLE, text, where={"topic": topic}) from exc
+    except TimeoutError as exc:
+        text = "the topic of dead letters was not created in time"
+        raise CdcError(DEAD_LETTERS_UNWRITABLE, text, where={"topic": topic}) from exc

@@ -1,0 +1,70 @@
+"""What may go wrong between Kafka and a target of records, by code."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cdcworker.schemas.errors import declare
+
+TARGET_UNAVAILABLE: Final = declare(
+    "sink.target_unavailable",
+    "transient",
+    "The target does not take records now",
+    "Look at the target. The task writes the batch again by itself, until max.retries or errors.retry.timeout.",
+)
+TARGET_HUNG: Final = declare(
+    "sink.target_hung",
+    "transient",
+    "The target has not answered a batch in time",
+    "Look at the target. If it needs longer, raise target.timeout.ms or lower batch.max.size.",
+)
+TARGET_REFUSES: Final = declare(
+    "sink.target_refuses",
+    "config",
+    "The target refuses every request of the sink",
+    "Correct the address, the method or the login that the message names. No record was set aside for it.",
+)
+RECORD_REFUSED: Final = declare(
+    "sink.record_refused",
+    "data",
+    "The target will not take a record",
+    "Look at the record at the topic, partition and offset that are named, and at the target's own log. With"
+    " errors.tolerance=all such records are dead letters and the others go on.",
+)
+RECORD_UNREADABLE: Final = declare(
+    "sink.record_unreadable",
+    "data",
+    "A record's key or value is not what the converter reads",
+    "Choose the key.converter and value.converter that the topic was written with. With errors.tolerance=all such records are"
+    " dead letters.",
+)
+DEAD_LETTERS_MANY: Final = declare(
+    "sink.dead_letters_many",
+    "data",
+    "Too many records in a row were refused",
+    "Look why: most likely the target, a converter or a transform is wrong, not so many records. Raise"
+    " errors.deadletterqueue.consecutive.max if they really are.",
+)
+DEAD_LETTERS_UNWRITABLE: Final = declare(
+    "sink.dead_letters_unwritable",
+    "config",
+    "The topic of dead letters cannot be written",
+    "Create the topic, or let the worker create it; give the worker's user the right to write it, and a limit of message sizes as"
+    " large as that of the topics that are read.",
+)
+SINK_FENCED: Final = declare(
+    "sink.fenced", "fenced", "Another process runs this task now", "Nothing: the newer owner goes on."
+)
+COMMIT_FAILED: Final = declare(
+    "sink.commit_failed",
+    "transient",
+    "The sink's offsets could not be committed to Kafka",
+    "Look at the brokers; the task starts again from what is committed. Records that the target has taken since come again with"
+    " the same ids.",
+)
+COMMIT_DENIED: Final = declare(
+    "sink.commit_denied",
+    "config",
+    "The broker denies the sink its group or its transactional id",
+    "Grant the ACLs that `cdcworker roles kafka` prints: Read on the sink's group, Describe and Write on transactional ids.",
+)

@@ -1,0 +1,1 @@
+"""Where can records go without Spark? Each folder is one target; none knows another."""

@@ -1,0 +1,188 @@
+"""One connection to a web service: to an address that was judged, with TLS, and without following the server elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import socket
+import ssl
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from cdcworker.connectors.api.record_target import TargetUnavailable
+from cdcworker.connectors.config import tls_policy
+from cdcworker.connectors.config.allowed_hosts import UnknownHost, addresses
+from cdcworker.connectors.config.tls_policy import PLAIN, VERIFIED
+from cdcworker.connectors.record_sink.errors import TARGET_REFUSES, TARGET_UNAVAILABLE
+from cdcworker.schemas.errors import CdcError
+
+ANSWER_BYTES_MAX: Final = 65_536
+"""So much of an answer's body is read, to use the connection again; it is not looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where requests go. `tls` is None for plain HTTP."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    connect_s: float = 10.0
+    request_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    retry_after: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def endpoint_of(config: Mapping[str, Any], state_dir: str = "") -> Endpoint:
+    """Returns the place that a parsed config names. CdcError `config.tls_not_enough` where the worker asks for more TLS."""
+    url = urlsplit(config["http.url"].partition("${")[0])
+    host = url.hostname or ""
+    is_tls = url.scheme == "https"
+    tls_policy.check("http.url", "http://", VERIFIED if is_tls else PLAIN, [host])
+    request_s = config["http.timeout"] or config["http.request.timeout.ms"] / 1000
+    return Endpoint(
+        host,
+        url.port or (443 if is_tls else 80),
+        _tls(config, state_dir) if is_tls else None,
+        config["http.connect.timeout.ms"] / 1000,
+        request_s,
+    )
+
+
+def _tls(config: Mapping[str, Any], state_dir: str) -> ssl.SSLContext:
+    trusted, chain, key = (
+        config[f"http.ssl.{name}"] for name in ("truststore.certificates", "keystore.certificate.chain", "keystore.key")
+    )
+    try:
+        context = ssl.create_default_context(cadata=trusted.reveal() if trusted else None)
+        if chain:
+            with _secret_file(chain.reveal() + "\n" + key.reveal(), state_dir) as path:
+                context.load_cert_chain(path, password=lambda: "")
+    except (ssl.SSLError, ValueError, OSError):
+        raise CdcError(TARGET_REFUSES, "a certificate or a key of http.ssl. cannot be read") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+@contextlib.contextmanager
+def _secret_file(text: str, folder: str) -> Any:
+    """A file that only this user reads, as long as the context lasts: the library reads keys from files alone."""
+    fd, path = tempfile.mkstemp(dir=folder or None)
+    try:
+        with os.fdopen(fd, "w") as file:
+            file.write(text)
+        yield path
+    finally:
+        os.unlink(path)
+
+
+class _Connection(http.client.HTTPConnection):
+    """Connects to the addresses that were judged; the name is not looked up a second time."""
+
+    def __init__(self, place: Endpoint) -> None:
+        super().__init__(place.host, place.port, timeout=place.request_s)
+        self._place = place
+
+    def connect(self) -> None:
+        place, failure = self._place, OSError("no address")
+        for address in addresses(place.host, "http.url"):
+            try:
+                sock = socket.create_connection((address, place.port), place.connect_s)
+            except OSError as exc:
+                failure = exc
+                continue
+            try:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if place.tls is not None:
+                    sock = place.tls.wrap_socket(sock, server_hostname=place.host)
+                sock.settimeout(place.request_s)
+            except BaseException:
+                sock.close()
+                raise
+            self.sock = sock
+            return
+        raise failure
+
+
+class HttpClient:
+    """Sends requests over a connection that is kept. One thread uses it, but for `cancel`."""
+
+    def __init__(self, place: Endpoint) -> None:
+        self._place = place
+        self._connection: _Connection | None = None
+
+    def request(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Returns the answer. `TargetUnavailable` when there is none; CdcError of kind `config` for a certificate that is not
+        trusted and a host that may not be reached. Whether the server has taken the request is not known then."""
+        try:
+            return self._answered(method, path, body, headers)
+        except CdcError:
+            self.close()
+            raise
+        except UnknownHost:
+            self.close()
+            raise TargetUnavailable(TARGET_UNAVAILABLE, "the host of http.url leads to no address") from None
+        except ssl.SSLCertVerificationError as exc:
+            self.close()
+            text = f"the server's certificate is not trusted: {exc.verify_message}"
+            raise CdcError(TARGET_REFUSES, text) from None
+        except (OSError, http.client.HTTPException) as exc:
+            self.close()
+            raise TargetUnavailable(TARGET_UNAVAILABLE, f"no answer ({_name(exc)})") from None
+
+    def connect(self) -> None:
+        """Opens the connection, and sends nothing."""
+        self._connection = _Connection(self._place)
+        self._connection.connect()
+
+    def cancel(self) -> None:
+        """Breaks the connection, from any thread."""
+        connection = self._connection
+        sock = connection.sock if connection is not None else None
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _answered(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        is_kept = self._connection is not None
+        if self._connection is None:
+            self._connection = _Connection(self._place)
+        try:
+            self._connection.request(method, path, body, dict(headers))
+            answer = self._connection.getresponse()
+        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+            if not is_kept:
+                raise
+            # The server has closed a connection that nobody used for a while: that says nothing of the request.
+            self.close()
+            return self._answered(method, path, body, headers)
+        with answer:
+            answer.read(ANSWER_BYTES_MAX)
+            is_read = answer.isclosed() or not answer.read(1)
+        if not is_read or answer.will_close:
+            self.close()
+        return Answer(answer.status, answer.getheader("Retry-After"))
+
+
+def _name(exc: Exception) -> str:
+    """Returns what a failure is, without a text that the server may have sent."""
+    code = getattr(exc, "errno", None)
+    return (
+        os.strerror(code)
+        if isinstance(code, int) and not isinstance(exc, ssl.SSLError) and code > 0
+        else type(exc).__name__
+    )

@@ -1,0 +1,1 @@
+"""Records as lines of JSON, for trying things."""

@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.connectors.targets` on real servers and processes."""
