@@ -17,6 +17,7 @@ from cdcworker.worker.rest.forward import Forwarder
 from cdcworker.worker.rest.resources import (
     changes,
     connectors,
+    console,
     dead_letters,
     doctor,
     events,
@@ -69,6 +70,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *metric_compat.ENDPOINTS,
     *snapshots.ENDPOINTS,
     *support.ENDPOINTS,
+    *console.ENDPOINTS,
     *internal.ENDPOINTS,
 )
 """Every operation, declared once: routing, roles and the OpenAPI document read this table."""
