@@ -32,7 +32,7 @@ def check(scope: Scope) -> None:
 def check_change(scope: Scope) -> None:
     """RestError 403 for a change that a page of another site has sent. Of a browser that does not say so, as over http, the
     page's host decides."""
-    if scope["method"] in READS:
+    if scope.get("method") in READS:
         return
     headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
     site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")

@@ -21,7 +21,8 @@ async def page(api: ApiContext, request: Request) -> Response:
 
 
 async def asset(api: ApiContext, request: Request) -> Response:
-    return _file(api, request, request.path_params["file"])
+    name = request.path_params["file"]
+    return _file(api, request, "" if "/" in name else name)
 
 
 async def vendor_asset(api: ApiContext, request: Request) -> Response:
