@@ -78,7 +78,7 @@ function Frame({ caller, onLogout }) {
   const parts = usePlace();
   const main = useRef(null);
   const first = useRef(true);
-  const page = PAGES[parts[0]] || (() => html`<h1>There is no such page</h1><p><a href="#/">Overview</a></p>`);
+  const page = Object.hasOwn(PAGES, parts[0]) ? PAGES[parts[0]] : (() => html`<h1>There is no such page</h1><p><a href="#/">Overview</a></p>`);
   const where = parts.join("/");
   useEffect(() => {
     document.title = `${["cdcworker", ...parts].filter(Boolean).reverse().join(" · ")}`;

@@ -3,6 +3,7 @@ import { ago, bytes, plural, seconds, shown, time } from "./format.js";
 import { html, useEffect, useId, useRef, useState } from "./ui.js";
 
 const TONES = {
+  __proto__: null,
   RUNNING: "good", healthy: "good", COMPLETED: "good", ok: "good", equal: "good", alive: "good", done: "good",
   FAILED: "bad", failed: "bad", error: "bad", different: "bad", gone: "bad",
   degraded: "warn", UNASSIGNED: "warn", RESTARTING: "warn", warning: "warn", draining: "warn", undecided: "warn",

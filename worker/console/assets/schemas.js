@@ -28,7 +28,7 @@ function columnsOf(version, before) {
   return [...own, ...gone];
 }
 
-const TONE = { added: "good", removed: "bad", "other type": "warn" };
+const TONE = { __proto__: null, added: "good", removed: "bad", "other type": "warn" };
 
 export function SchemaHistory({ subject }) {
   const found = useAnswer((signal) => get(`v1/schemas/${segment(subject)}/history`, {}, { signal }), [subject]);

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,10 @@ def test_a_worker_may_have_no_console(path):
     found = answer(path, console=False)
     assert found.status == 404
     assert "ui.enabled" in json.loads(found.body)["message"]
+
+
+def test_the_wheel_holds_every_file_and_licence():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    package = ASSETS.parent
+    listed = {path for glob in settings["package-data"]["cdcworker.worker.console"] for path in package.glob(glob)}
+    assert {path for path in ASSETS.rglob("*") if path.is_file()} == {path for path in listed if path.is_file()}
