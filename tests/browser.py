@@ -60,7 +60,9 @@ def chromium() -> Iterator[Any]:
 class Tab:
     """One page of the console in a context of its own. What it does that it must not do is in `complaints`."""
 
-    def __init__(self, browser: Any, url: str, *, width: int = 1280, scheme: str = "light", checked: bool = True) -> None:
+    def __init__(
+        self, browser: Any, url: str, *, width: int = 1280, scheme: str = "light", checked: bool = True
+    ) -> None:
         self.url, self.complaints = url, []
         size = {"width": width, "height": 900}
         self.context = browser.new_context(viewport=size, color_scheme=scheme, bypass_csp=not checked, locale="en-GB")

@@ -16,9 +16,9 @@ from tests.unit.worker.conftest import Cluster, FakeCatalog, FakeHerder
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 ATTACKS = (
-    "<img src=x onerror=\"window.attacked=1\">",
+    '<img src=x onerror="window.attacked=1">',
     "<script>window.attacked=1</script>",
-    "\"><svg/onload=window.attacked=1>",
+    '"><svg/onload=window.attacked=1>',
     "'+(window.attacked=1)+'",
     "${window.attacked=1}",
     "{{constructor.constructor('window.attacked=1')()}}",
@@ -91,7 +91,14 @@ def test_each_part_of_a_connector_is_reached_and_shows_text(tab, attack):
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_an_address_that_somebody_sends_does_nothing(tab, attack):
-    for place in (attack, quote(attack, safe=""), f"errors/{quote(attack, safe='')}", f"schemas/{quote(attack, safe='')}", "%", "%ff"):
+    for place in (
+        attack,
+        quote(attack, safe=""),
+        f"errors/{quote(attack, safe='')}",
+        f"schemas/{quote(attack, safe='')}",
+        "%",
+        "%ff",
+    ):
         tab.page.goto(f"{tab.url}/ui/#/{place}")
         tab.page.get_by_role("banner").wait_for()
         tab.page.get_by_role("heading", level=1).first.wait_for()

@@ -11,7 +11,6 @@ from cdcworker.worker.http import errors as e
 from cdcworker.worker.security.access import NOT_PERMITTED
 from starlette.types import Scope
 
-
 READS: Final = ("GET", "HEAD", "OPTIONS")
 OTHER_SITE: Final = "Use the page of the worker itself, or a token instead of a password or a certificate."
 

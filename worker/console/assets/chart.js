@@ -9,17 +9,21 @@ function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-function options(width, title, format, stroke) {
+function options(width, title, format, stroke, data) {
   const grid = { stroke: color("--line"), width: 1 };
   const axis = { stroke: color("--muted"), grid, ticks: grid, font: "12px system-ui, sans-serif" };
-  const now = () => Date.now() / 1000;
+  // Of one sample uPlot would show days.
+  const range = () => {
+    const to = data.current[0].at(-1) ?? Date.now() / 1000;
+    return [Math.min(data.current[0][0] ?? to, to - SECONDS_MIN), to];
+  };
   return {
     width,
     height: HEIGHT,
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false } },
     scales: {
-      x: { time: true, range: (_, from, to) => [Math.min(from ?? now(), (to ?? now()) - SECONDS_MIN), to ?? now()] },
+      x: { time: true, range },
       y: { range: (_, low, high) => [0, Math.max(high || 0, 1) * 1.1] },
     },
     axes: [
@@ -40,7 +44,7 @@ export function Chart({ title, times, values, format, stroke = "--accent" }) {
     const element = place.current;
     const draw = () => {
       plot.current?.destroy();
-      plot.current = new window.uPlot(options(element.clientWidth || 300, title, format, stroke), latest.current, element);
+      plot.current = new window.uPlot(options(element.clientWidth || 300, title, format, stroke, latest), latest.current, element);
     };
     draw();
     const sizes = new ResizeObserver(() => plot.current.setSize({ width: element.clientWidth, height: HEIGHT }));

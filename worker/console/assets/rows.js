@@ -47,7 +47,7 @@ export function TailPart({ connector }) {
       <label>Operation<select ...${field("op")}><option value="">any</option>${OPS.map((op) => html`<option key=${op} value=${op}>${op}</option>`)}</select></label>
       <label>Where <code>column=value</code><input autocapitalize="off" ...${field("where")} /></label>
       <label>From<input autocapitalize="off" ...${field("from")} /></label>
-      ${state.running ? html`<button type="button" onClick=${stop}>Stop</button>` : html`<button class="primary">Start</button>`}
+      ${state.running ? html`<button key="stop" type="button" onClick=${stop}>Stop</button>` : html`<button key="start" class="primary">Start</button>`}
     </form>
     <${Problem} error=${state.error} />
     <p class="small" role="status">${state.running ? "Reading. " : state.why ? `Ended: ${state.why}. ` : ""}${state.counts

@@ -48,7 +48,7 @@ function Result({ comparison }) {
     ${result && html`<${Table} caption="Tables compared" rows=${result.tables} keyOf=${(one) => one.table} columns=${[
       { title: "Table", wide: true, of: (one) => one.table },
       { title: "Verdict", of: (one) => html`<${Pill} state=${one.verdict} />${one.reason ? ` ${one.reason}` : ""}` },
-      { title: "Rows here and there", number: true, of: (one) => `${count(one.rows?.source)} / ${count(one.rows?.warehouse)}` },
+      { title: "Rows: source / warehouse", number: true, of: (one) => `${count(one.rows?.source)} / ${count(one.rows?.warehouse)}` },
       { title: "Differences", of: (one) => Object.entries(one.differences || {}).filter(([, number]) => number).map(([kind, number]) => `${plural(number, kind, kind)}`).join(", ") || "none" },
     ]} />`}
     ${result?.verdict === "different" && html`<p>What to do: <code>cdcworker verify ${comparison.connector} --repair</code> has the source send these rows again.</p>`}`;

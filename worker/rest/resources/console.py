@@ -12,6 +12,7 @@ from cdcworker.worker.security.gate import CONSOLE
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+
 async def page(api: ApiContext, request: Request) -> Response:
     """Answers the page. Its address ends in a slash, so that it finds its files also behind a proxy with a prefix."""
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
@@ -32,7 +33,9 @@ async def vendor_asset(api: ApiContext, request: Request) -> Response:
 def _file(api: ApiContext, request: Request, name: str) -> Response:
     found = console_files().get(name) if api.settings.console else None
     if found is None:
-        raise e.not_found("There is no such file" if api.settings.console else "This worker has no console (ui.enabled)")
+        raise e.not_found(
+            "There is no such file" if api.settings.console else "This worker has no console (ui.enabled)"
+        )
     headers = {"ETag": found.etag, **HEADERS}
     known = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
     if known & {found.etag, "*"}:

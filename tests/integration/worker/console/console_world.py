@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import secrets
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +67,9 @@ class ConsoleWorld:
     def start(self) -> None:
         for worker in self.workers:
             worker.wait_ready()
-        self.put("archive", {"connector.class": "file", "file": str(self.folder / "lines.txt"), "topic": self.topic("lines")})
+        self.put(
+            "archive", {"connector.class": "file", "file": str(self.folder / "lines.txt"), "topic": self.topic("lines")}
+        )
 
     def topic(self, name: str) -> str:
         return f"{self.group}.{name}"
@@ -105,6 +111,28 @@ class ConsoleWorld:
             f"{prefix}.hostname": info.host, f"{prefix}.port": str(info.port), f"{prefix}.user": f"r{self.group}",
             f"{prefix}.password": DATABASE_SECRET, f"{prefix}.dbname": database,
         }  # fmt: skip
+
+    @contextmanager
+    def load(self) -> Iterator[None]:
+        """Orders come in, now more and now fewer, for people who look at charts."""
+        assert self.postgres is not None
+        ended = threading.Event()
+
+        def orders() -> None:
+            with psycopg.connect(self.postgres.dsn(self.database), autocommit=True) as db:
+                turn = 0
+                while not ended.wait(0.25):
+                    turn += 1
+                    many = round(12 + 10 * math.sin(turn / 25))
+                    db.execute("update orders set total = total + 1 where id % 200 < %s", [many])
+
+        thread = threading.Thread(target=orders)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     @property
     def worker(self) -> Worker:

@@ -38,6 +38,8 @@ PLACES = {
     "journal": ("journal", "Why tasks moved"),
     "error": ("errors/postgres.slot_lost", "What stays safe"),
 }
+SAMPLES = 45
+"""Looks at the cluster in the pictures of the docs: some minutes."""
 FOR_THE_DOCS = ("overview", "connector", "failed", "edit")
 
 
@@ -137,7 +139,9 @@ def test_how_a_schema_has_changed(world, tab):
     world.db.execute("alter table customers add column country text")
     world.db.execute("insert into customers values (2, 'x', 'NL')")
     subject = world.topic("public.customers-value")
-    world.worker.wait(lambda: len(world.client.get(f"/v1/schemas/{subject}/history").json()["versions"]) == 2, "a version")
+    world.worker.wait(
+        lambda: len(world.client.get(f"/v1/schemas/{subject}/history").json()["versions"]) == 2, "a version"
+    )
     page = tab("rita", f"schemas/{subject}").page
     newest = page.get_by_role("region", name="Version 2")
     newest.get_by_role("row", name=re.compile("country")).get_by_text("added").wait_for()
@@ -187,7 +191,15 @@ def test_pages_fit_a_screen_and_a_telephone(world, tab, width, scheme):
     """The pictures are for people, and those in the docs are among them."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     one = tab("ada", width=width, scheme=scheme)
-    one.page.get_by_role("img", name=re.compile("Highest lag over the last minutes: now")).wait_for()
+    wanted = SAMPLES if "CDC_CONSOLE_PICTURES" in os.environ else 3
+    with world.load():
+        one.page.get_by_role("img", name=re.compile("^Records .* now [1-9]")).wait_for()
+        points = one.page.get_by_role("img", name="Lag of shop over the last minutes").locator("polyline")
+        world.worker.wait(lambda: (points.get_attribute("points") or "").count(",") >= wanted, "samples", 240.0)
+        _take_pictures(world, one, width, scheme)
+
+
+def _take_pictures(world, one, width, scheme):
     for name, (place, text) in PLACES.items():
         page = one.show(place.replace("SUBJECT", world.topic("public.orders-value")))
         page.get_by_text(text).first.wait_for()

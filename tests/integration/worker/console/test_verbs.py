@@ -53,7 +53,9 @@ def test_an_operator_pauses_resumes_stops_and_restarts(world, tab):
     verb(page, "Restart").click()
     confirm(page, "Restart")
     page.get_by_text("archive is being restarted").wait_for()
-    world.worker.wait(lambda: len(world.workers[0].starts("archive-0") + world.workers[1].starts("archive-0")) > before, "a start")
+    world.worker.wait(
+        lambda: len(world.workers[0].starts("archive-0") + world.workers[1].starts("archive-0")) > before, "a start"
+    )
 
 
 def test_one_task_is_restarted(world, tab):
