@@ -11,13 +11,13 @@ from cdcworker.worker.http.answer_headers import AnswerHeaders
 from cdcworker.worker.http.body import BodyLimit
 from cdcworker.worker.http.error_members import ErrorMembers
 from cdcworker.worker.http.request_limits import RequestLimitsMiddleware
+from cdcworker.worker.rest import console
 from cdcworker.worker.rest.audit_trail import AuditedState
 from cdcworker.worker.rest.context import ApiContext, HerderLike
 from cdcworker.worker.rest.forward import Forwarder
 from cdcworker.worker.rest.resources import (
     changes,
     connectors,
-    console,
     dead_letters,
     doctor,
     events,

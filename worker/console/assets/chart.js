@@ -27,7 +27,7 @@ function options(width, title, format, stroke, data) {
       y: { range: (_, low, high) => [0, Math.max(high || 0, 1) * 1.1] },
     },
     axes: [
-      { ...axis, space: 90, values: (_, splits) => splits.map((at) => new Date(at * 1000).toLocaleTimeString("en-GB")) },
+      { ...axis, size: 32, space: 90, values: (_, splits) => splits.map((at) => new Date(at * 1000).toLocaleTimeString("en-GB")) },
       { ...axis, size: 62, space: 36, values: (_, splits) => splits.map(format) },
     ],
     series: [{}, { label: title, stroke: color(stroke), fill: color(`${stroke}-fill`), width: 2, points: { show: false }, spanGaps: true }],

@@ -74,6 +74,7 @@ export function stop() {
 async function poll(signal) {
   let failures = 0;
   while (!signal.aborted) {
+    const began = Date.now();
     try {
       await read(signal);
       failures = 0;
@@ -91,7 +92,8 @@ async function poll(signal) {
     const pause = failures ? Math.min(BACK_OFF_MAX_MS, 1_000 * 2 ** (failures - 1)) : usual;
     const woken = new Promise((resolve) => { wake = resolve; });
     await Promise.race([wait(pause, signal), woken]);
-    if (!failures) await wait(GATHER_MS, signal);
+    // Many events are one look, and the larger the cluster the fewer looks.
+    if (!failures) await wait(Math.max(GATHER_MS, 2 * (live.at - began)), signal);
   }
 }
 

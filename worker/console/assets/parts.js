@@ -153,7 +153,7 @@ function Confirm({ label, title, text, tone, run, confirm, fields, preview, onCl
         <input autocomplete="off" autocapitalize="off" spellcheck=${false} value=${typed} onInput=${(event) => setTyped(event.target.value)} /></label>`}
       <${Problem} error=${error} />
       <div class="buttons">
-        <button type="button" onClick=${onClose}>Cancel</button>
+        <button type="button" onClick=${onClose}>Back</button>
         <button type="submit" class=${tone || "primary"} disabled=${busy || (confirm && typed !== confirm)}>${busy ? "…" : label}</button>
       </div>
     </form>

@@ -124,7 +124,7 @@ class ConsoleWorld:
                 while not ended.wait(0.25):
                     turn += 1
                     many = round(12 + 10 * math.sin(turn / 25))
-                    db.execute("update orders set total = total + 1 where id % 200 < %s", [many])
+                    db.execute("update orders set total = total + 1 where id %% 200 < %s", [many])
 
         thread = threading.Thread(target=orders)
         thread.start()

@@ -38,9 +38,9 @@ PLACES = {
     "journal": ("journal", "Why tasks moved"),
     "error": ("errors/postgres.slot_lost", "What stays safe"),
 }
-SAMPLES = 45
-"""Looks at the cluster in the pictures of the docs: some minutes."""
-FOR_THE_DOCS = ("overview", "connector", "failed", "edit")
+SAMPLES = 25
+"""Looks at the cluster in the pictures of the docs: more than a minute."""
+FOR_THE_DOCS = ("overview-1280-light", "failed-1280-dark", "edit-1280-light", "connector-360-dark")
 
 
 @pytest.fixture(scope="module")
@@ -204,5 +204,6 @@ def _take_pictures(world, one, width, scheme):
         page = one.show(place.replace("SUBJECT", world.topic("public.orders-value")))
         page.get_by_text(text).first.wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
-        if "CDC_CONSOLE_PICTURES" not in os.environ or name in FOR_THE_DOCS:
-            page.screenshot(path=str(PICTURES / f"{name}-{width}-{scheme}.png"), full_page=name != "edit")
+        picture = f"{name}-{width}-{scheme}"
+        if "CDC_CONSOLE_PICTURES" not in os.environ or picture in FOR_THE_DOCS:
+            page.screenshot(path=str(PICTURES / f"{picture}.png"), full_page=name != "edit")

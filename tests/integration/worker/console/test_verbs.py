@@ -141,7 +141,7 @@ def test_a_change_that_somebody_else_was_faster_with_is_refused(world, tab):
 
 def test_the_whole_config_as_json(world, tab):
     page = tab("ada", "connectors/archive/edit").page
-    page.get_by_text("As JSON").click()
+    page.get_by_text("As JSON", exact=True).click()
     text = page.get_by_label("The whole config")
     text.fill(text.input_value().replace("{", '{"task.restart.backoff.max.ms": "99",', 1))
     page.get_by_role("button", name="Take over into the form").click()
