@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cdcworker.connectors.transforms.config import KNOWN
+from cdcworker.connectors.transform_chain.config import KNOWN
 from cdcworker.connectors.transforms.definitions import ROUTER, short_name
 from cdcworker.schemas import patterns
 from cdcworker.schemas.patterns import Pattern
 from cdcworker.schemas.record_format import RegexRoute
 
 SHARED: Final = "records of other tables come into its topic too"
-_HEADERS_ONLY: Final = ("DropHeaders", "InsertHeader")
+_HEADERS_ONLY: Final = ("DropHeaders", "ExtractChangedRecordState", "InsertHeader")
 _TOMBSTONES: Final = "RecordIsTombstone"
 _BY_TOPIC: Final = "TopicNameMatches"
 

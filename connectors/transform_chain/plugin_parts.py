@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from cdcworker.connectors.config.converters import CONVERTERS, JSON, NOT_AVAILABLE, converter_keys
 from cdcworker.connectors.config.definition import ConfigKey
-from cdcworker.connectors.transforms.config import KNOWN, TRANSFORM_CLASSES, Plural, own_keys
+from cdcworker.connectors.transform_chain.config import KNOWN, TRANSFORM_CLASSES, Plural, own_keys
 from cdcworker.connectors.transforms.definitions import PREDICATES, short_name
 
 SIMPLE_HEADERS: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
@@ -37,11 +37,23 @@ _DOCS: Final[Mapping[str, str]] = {
     "Timestamp; other types are an error.",
     "Filter": "Leaves out every record that it is applied to: give it a predicate.",
     "TimestampRouter": "A topic whose name has the record's time in it.",
+    "EventRouter": "The events of an outbox table: each inserted row becomes a record with its payload, in the topic that a column names. "
+    "Deletes of rows are left out.",
+    "ToLogicalTopicRouter": "Several tables in one topic, with the table's name in the keys.",
+    "ByLogicalTableRouter": "The former name of ToLogicalTopicRouter.",
+    "ExtractChangedRecordState": "Headers with the names of the columns that an update has changed, and of those that it has not. It needs "
+    "the whole row before the change (REPLICA IDENTITY FULL).",
+    "PartitionRouting": "The partition of a record by fields of its envelope in place of its key.",
+    "HeaderToValue": "Headers as fields of the value.",
+    "DecodeLogicalDecodingMessageContent": "The JSON object in a message of `pg_logical_emit_message` as the row of an insert, for "
+    "EventRouter behind it. Another content is an error.",
+    "io.debezium.transforms.Filter": "Leaves out the records for which a condition in CEL is false.",
+    "ContentBasedRouter": "The topic that an expression in CEL gives for a record.",
     "HasHeaderKey": "Met by records that have a header of this name.",
     "RecordIsTombstone": "Met by records without a value.",
     "TopicNameMatches": "Met by records whose topic's name an expression matches as a whole.",
 }
-"""What the classes do, by their names without package and without `$Key` or `$Value`."""
+"""What the classes do, by their names without package and without `$Key` or `$Value`, and whole where Kafka Connect has another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +67,7 @@ class PluginPart:
     @property
     def doc(self) -> str:
         """What a transform or a predicate does."""
-        return _DOCS.get(short_name(self.name).partition("$")[0], "")
+        return _DOCS.get(self.name) or _DOCS.get(short_name(self.name).partition("$")[0], "")
 
 
 def _bare(keys: Iterable[ConfigKey], prefix: str) -> tuple[ConfigKey, ...]:
