@@ -15,9 +15,10 @@ SERVERS := $(VENV)/servers
 GATEWAY := $(VENV)/versitygw
 CONVERTER := $(VENV)/converter
 CLIENTS := $(VENV)/clients
+BROWSER := $(VENV)/browser
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
-.PHONY: env jars servers converter clients demo test test-long long-age bench bench-source bench-trace bench-transforms bench-failover bench-rest bench-scale bench-sink bench-light lint format reference docs monitoring tools sbom audit locks types clean help
+.PHONY: env jars servers converter clients browser demo test test-long long-age bench bench-source bench-trace bench-transforms bench-failover bench-rest bench-scale bench-sink bench-light lint format reference docs monitoring tools sbom audit locks types clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -71,6 +72,14 @@ $(CLIENTS)/.installed: locks/clients.txt $(STAMP)
 	@$(subst $(BIN),$(CLIENTS)/bin,$(PIP)) --require-hashes --only-binary=:all: -r $< \
 	  && touch $@ || echo "kpops, delta-rs and pyiceberg cannot be had here: their tests are skipped" >&2
 
+# What drives Chromium, which is the machine's (on Debian: apt install chromium), for the long tier.
+browser: $(BROWSER)/.installed
+
+$(BROWSER)/.installed: locks/browser.txt $(STAMP)
+	@rm -rf $(BROWSER) && mkdir -p $(BROWSER)
+	@$(PIP) --no-deps --require-hashes --only-binary=:all: --target $(BROWSER) -r $< \
+	  && touch $@ || echo "Playwright cannot be had here: tests in a browser are skipped" >&2
+
 demo: env
 	@$(BIN)/cdcworker quickstart $(ARGS)
 
@@ -78,7 +87,7 @@ demo: env
 test: env jars servers $(if $(findstring --fast,$(ARGS)),,lint)
 	@$(BIN)/python -m tests.tier ci $(ARGS)
 
-test-long: env jars servers converter clients lint
+test-long: env jars servers converter clients browser lint
 	@$(BIN)/python -m tests.tier long $(ARGS)
 
 long-age: env
@@ -152,6 +161,8 @@ locks:
 	done
 	@uv pip compile locks/converter.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \
 	  -q -o locks/converter.txt >/dev/null
+	@uv pip compile locks/browser.in --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \
+	  -q -o locks/browser.txt >/dev/null
 	@uv pip compile locks/clients.in --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \
 	  -q -o locks/clients.txt >/dev/null
 

@@ -49,6 +49,7 @@ NEEDS = {
     "zookeeper": ("kafka", "zookeeper"),
     "s3": ("versitygw",),
     "mysql": ("mariadb",),
+    "browser": ("chromium",),
 }
 
 
@@ -68,6 +69,10 @@ def missing(part: str) -> str | None:
 
             if find_mariadb() is None:
                 return f"{part}: its programs are not here (make servers)"
+        elif part == "chromium":
+            from tests.browser import problem
+
+            return problem()
         elif part == "zookeeper":
             find_java()
             zookeeper_libraries()

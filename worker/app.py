@@ -131,6 +131,7 @@ class App:
             topics=access_of(config.providers),
             warnings=(*config.warnings, *found),
             takes_unknown_keys=config.values["config.unknown.keys"] == "warn",
+            console=config.values["ui.enabled"],
             error_details=config.values[ERROR_DETAILS],
             configs_as_written=config.values["rest.configs.as.written"] == "admin",
             topic_tracking=config.values["topic.tracking.enable"],

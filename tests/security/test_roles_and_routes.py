@@ -52,6 +52,11 @@ TABLE = {
     "GET /healthz": OPEN,
     "GET /readyz": OPEN,
     "GET /v1/live": OPEN,
+    "GET /v1/caller": SEE_SOME,
+    # Files of the console, the same for everybody.
+    "GET /ui": OPEN,
+    "GET /ui/{file}": OPEN,
+    "GET /ui/vendor/{file}": OPEN,
     "GET /v1/cluster": SEE_SOME,
     "GET /v1/cluster/journal": SEE_SOME,
     "GET /v1/openapi.json": SEE_SOME,

@@ -199,6 +199,14 @@ KEYS = (
         doc="Errors of Kafka Connect's routes also have code, suggestion, configPath and the like for clients that do not ask "
         "with details=true, as in earlier versions. Some clients take no other members than error_code and message.",
     ),
+    ConfigKey(
+        "ui.enabled",
+        "BOOLEAN",
+        default=True,
+        importance="LOW",
+        doc="Serve the console, a page for a browser, at /ui. Its files hold nothing of the cluster: what it shows it asks of the "
+        "REST API, with the roles of whoever uses it.",
+    ),
     ConfigKey("topic.tracking.enable", "BOOLEAN", default=True, doc="Remember which topics a connector used."),
     ConfigKey("topic.tracking.allow.reset", "BOOLEAN", default=True, doc="Allow PUT /connectors/{c}/topics/reset."),
     ConfigKey(

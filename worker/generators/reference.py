@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import json
 import pkgutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,8 @@ from cdcworker.worker.generators.runbook import kept
 from cdcworker.worker.rest.resources import metric_table
 
 FOLDER: Final = Path("docs/reference")
+ERRORS: Final = Path("worker/console/assets/errors.json")
+"""What the console tells of error codes."""
 COMMANDS: Final = "cdcworker.worker.cli.main"
 ROOMS: Final = ("schemas", "coordinator", "connectors", "worker")
 METRICS: Final = {
@@ -119,6 +122,20 @@ def _codes() -> str:
     )
 
 
+def errors_json() -> str:
+    """Return what the console tells of each code: the same as the page of error codes."""
+    entries = {
+        each.name: {
+            "kind": KINDS[each.kind],
+            "title": each.title,
+            "safe": kept(each),
+            "hint": each.hint,
+        }
+        for each in sorted(CODES.values(), key=lambda each: each.name)
+    }
+    return json.dumps(entries, ensure_ascii=False, indent=0) + "\n"
+
+
 def _by_area(found: Sequence[ErrorCode]) -> Iterator[str]:
     area = ""
     for each in found:
@@ -141,6 +158,12 @@ def differences(folder: Path) -> list[str]:
     return found
 
 
+def errors_differences() -> list[str]:
+    """Return the lines by which the console's file of error codes differs from what the code says now."""
+    old, new = ERRORS.read_text(encoding="utf-8"), errors_json()
+    return list(difflib.unified_diff(old.splitlines(), new.splitlines(), ERRORS.name, ERRORS.name, lineterm="", n=0))
+
+
 def write(folder: Path) -> None:
     """Write every page into `folder`, and remove pages that there are no more."""
     wanted = pages()
@@ -159,8 +182,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if not options.check:
         write(options.folder)
+        if options.folder == FOLDER:
+            ERRORS.write_text(errors_json(), encoding="utf-8")
         return 0
-    if found := differences(options.folder):
+    if found := [*differences(options.folder), *(errors_differences() if options.folder == FOLDER else ())]:
         print("the reference is not up to date: run `make reference`", file=sys.stderr)
         print("\n".join(found), file=sys.stderr)
         return 1

@@ -22,6 +22,7 @@ TITLES: Final[Mapping[str, str]] = {
     "loggers": "Log levels",
     "schemas": "Schema history",
     "snapshots": "Snapshots on demand",
+    "console": "The console",
     "internal": "Between workers",
 }
 REGISTRY: Final = (

@@ -16,7 +16,7 @@ DETAILS: Final = "details"
 """The query flag that asks for the members that Kafka Connect's answers do not have."""
 FORWARD: Final = "forward"
 """The query parameter of a request that another worker forwards, Kafka Connect's."""
-OWN_PATHS: Final = frozenset({"v1", "metrics", "healthz", "readyz"})
+OWN_PATHS: Final = frozenset({"v1", "ui", "metrics", "healthz", "readyz"})
 """The first segments of the paths that neither Kafka Connect nor Confluent's schema registry has."""
 MEMBERS: Final = ("error_code", "message")
 """All members of Kafka Connect's ErrorMessage, which some clients refuse with others beside them."""

@@ -129,6 +129,8 @@ class ApiSettings:
     """What this worker has warned about its own properties."""
     takes_unknown_keys: bool = False
     """True if a config may have keys that its connector does not know (`config.unknown.keys=warn`)."""
+    console: bool = True
+    """False if this worker serves no console (`ui.enabled`)."""
     error_details: bool = False
     """True if errors have all members for every client (`rest.error.details`)."""
     configs_as_written: bool = False

@@ -1,13 +1,18 @@
-"""Refuses pages of other sites in a browser on this machine: they can reach the loopback interface and must not use it."""
+"""Refuses pages of other sites in a browser: they reach the loopback interface of its machine, and the browser sends passwords
+and client certificates along with what they ask."""
 
 from __future__ import annotations
 
 import ipaddress
+from typing import Final
 from urllib.parse import urlsplit
 
 from cdcworker.worker.http import errors as e
 from cdcworker.worker.security.access import NOT_PERMITTED
 from starlette.types import Scope
+
+READS: Final = ("GET", "HEAD", "OPTIONS")
+OTHER_SITE: Final = "Use the page of the worker itself, or a token instead of a password or a certificate."
 
 
 def check(scope: Scope) -> None:
@@ -21,6 +26,21 @@ def check(scope: Scope) -> None:
     foreign = origin is not None and _netloc(origin) != host.lower()
     if foreign or headers.get(b"sec-fetch-site", "none") not in ("none", "same-origin"):
         raise _refused("The request comes from a page of another site")
+
+
+def check_change(scope: Scope) -> None:
+    """RestError 403 for a change that a page of another site has sent. Of a browser that does not say so, as over http, the
+    page's host decides."""
+    if scope.get("method") in READS:
+        return
+    headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+    site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
+    if site is None:
+        foreign = origin is not None and _netloc(origin) != headers.get(b"host", "").lower()
+    else:
+        foreign = site not in ("none", "same-origin")
+    if foreign:
+        raise e.RestError(403, "The request comes from a page of another site", NOT_PERMITTED, suggestion=OTHER_SITE)
 
 
 def is_local(host: str) -> bool:

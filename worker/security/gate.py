@@ -36,6 +36,11 @@ LIVE_PATHS: Final = frozenset({"/v1/live"})
 """Paths that never need a credential: workers check there whether a silent worker is gone. They show a worker's name
 and the id of its process."""
 HEALTH_PATHS: Final = frozenset({"/health", "/healthz", "/readyz"})
+CONSOLE: Final = "ui"
+"""The first segment of the paths of the console's files, which hold nothing of the cluster."""
+ASKED_BY_SCRIPT: Final = b"x-requested-with"
+"""The header by which the console's page says that it asks."""
+BEARER_ONLY: Final = 'Bearer realm="cdcworker"'
 KEY_WAIT_S: Final = 1.0
 KEY_POLL_S: Final = 0.02
 """The session key may just have changed, and this worker may have to read the config log on before it knows the new
@@ -85,13 +90,17 @@ class Gate:
         if len(headers) > 1:
             raise unauthenticated("There is more than one Authorization")
         if headers and self.authenticator is not None:
-            return await self._by_header(self.authenticator, headers[0].decode("latin-1"), address_of(scope))
+            found = await self._by_header(self.authenticator, headers[0].decode("latin-1"), address_of(scope))
+            if found.by == "basic":
+                cross_site.check_change(scope)
+            return found
         peer = scope.get(PEER)
         caller = self.authenticator.by_certificate(peer) if peer and self.authenticator is not None else None
         if caller is None and peer and self.certificate_grants is not None:
             caller = Caller(peer, self.certificate_grants, "certificate")
         if caller is None:
             raise unauthenticated()
+        cross_site.check_change(scope)
         return caller
 
     async def _by_header(self, authenticator: Authenticator, header: str, address: str) -> Caller:
@@ -155,7 +164,7 @@ class GateMiddleware:
                 await asyncio.sleep(PROBE_HOLD_S)
             self.gate.count(scope, is_open=is_open)
         except e.RestError as error:
-            refusal = self.gate.counted(scope, error)
+            refusal = _quietly(scope, self.gate.counted(scope, error))
             if refusal.status == 429:
                 await _delay(receive)
             await refusal.response()(scope, receive, answer)
@@ -189,7 +198,9 @@ class GateMiddleware:
 
     def _is_open(self, scope: Scope) -> bool:
         segments = split_path(scope)
-        is_open = segments is not None and "/" + "/".join(segments) in self.gate.open_paths
+        is_open = segments is not None and (
+            segments[:1] == [CONSOLE] or "/" + "/".join(segments) in self.gate.open_paths
+        )
         return is_open and scope["method"] in ("GET", "HEAD", "OPTIONS")
 
 
@@ -200,6 +211,13 @@ def _check_connection(scope: Scope) -> None:
         refusal = too_often(f"{caller.name} has too many connections")
         refusal.headers["Connection"] = "close"
         raise refusal
+
+
+def _quietly(scope: Scope, refusal: e.RestError) -> e.RestError:
+    """Has no browser ask for a password over a script's request: the page asks itself."""
+    if refusal.status == 401 and any(name == ASKED_BY_SCRIPT for name, _ in scope["headers"]):
+        refusal.headers["WWW-Authenticate"] = BEARER_ONLY
+    return refusal
 
 
 def identify(scope: Scope) -> None:

@@ -11,6 +11,7 @@ from cdcworker.worker.http.answer_headers import AnswerHeaders
 from cdcworker.worker.http.body import BodyLimit
 from cdcworker.worker.http.error_members import ErrorMembers
 from cdcworker.worker.http.request_limits import RequestLimitsMiddleware
+from cdcworker.worker.rest import console
 from cdcworker.worker.rest.audit_trail import AuditedState
 from cdcworker.worker.rest.context import ApiContext, HerderLike
 from cdcworker.worker.rest.forward import Forwarder
@@ -69,6 +70,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *metric_compat.ENDPOINTS,
     *snapshots.ENDPOINTS,
     *support.ENDPOINTS,
+    *console.ENDPOINTS,
     *internal.ENDPOINTS,
 )
 """Every operation, declared once: routing, roles and the OpenAPI document read this table."""

@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 PATH = "/v1/openapi.json"
 SEGMENT = re.compile(r"\{(\w+)(?::(\w+))?\}")
-EMPTY = frozenset({202, 204})
+EMPTY = frozenset({202, 204, 304, 308})
 """Statuses of success without a body, unless the table of answers names one."""
 CLOSED: list[Json] = [{"bearer": []}, {"basic": []}, {"certificate": []}]
 SECURITY_SCHEMES: Json = {
@@ -166,13 +166,13 @@ def _response(endpoint: Endpoint, status: int) -> Json:
     name = ANSWERS.get(f"{key} {status}")
     if name is None:
         name = "DryRun" if status == 200 and "dry_run" in endpoint.query and key not in ANSWERS else ANSWERS.get(key)
+    if status in EMPTY and f"{key} {status}" not in ANSWERS:
+        return {"description": "Done." if status < 300 else HTTPStatus(status).phrase}
     if endpoint.produces != JSON:
         return {
             "description": endpoint.summary,
             "content": {media: {} for media in (endpoint.produces, endpoint.also) if media},
         }
-    if status in EMPTY and f"{key} {status}" not in ANSWERS:
-        return {"description": "Done."}
     assert name is not None, f"{key} {status} has no shape"
     schema = _ref(name)
     if status == 200 and "dry_run" in endpoint.query and name != "DryRun":

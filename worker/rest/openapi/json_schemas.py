@@ -100,6 +100,12 @@ SCHEMAS: Mapping[str, Json] = {
     "Root": _object("version commit kafka_cluster_id", version=TEXT, commit=TEXT, kafka_cluster_id=TEXT),
     "WorkerStatus": _object("status", status=TEXT, message=TEXT),
     "Live": _object("worker boot", worker=TEXT, boot=TEXT),
+    "Caller": _object(
+        "name by grants",
+        name=TEXT,
+        by=_described(TEXT, "token, basic, certificate or worker; empty where nobody has to say who asks"),
+        grants=_list(_object("role prefix", role=TEXT, prefix=TEXT)),
+    ),
     "ConnectorInfo": _object(
         "name config tasks type",
         name=TEXT,
@@ -359,6 +365,7 @@ ANSWERS: Mapping[str, str] = {
     "GET /readyz": "WorkerStatus",
     "GET /readyz 503": "WorkerStatus",
     "GET /v1/live": "Live",
+    "GET /v1/caller": "Caller",
     "GET /v1/cluster": "Cluster",
     "GET /v1/cluster/journal": "Journal",
     "POST /v1/drain 202": "Draining",

@@ -114,7 +114,7 @@ def test_every_route_of_kafka_connect_with_an_answer_is_compared():
     shapes = {
         path.replace("{connector}", "c").replace("{task:int}", "0").replace("{plugin}", "fake")
         for endpoint in ENDPOINTS
-        if not (path := endpoint.path).startswith(("/v1", "/metrics", "/healthz", "/readyz"))
+        if not (path := endpoint.path).startswith(("/v1", "/ui", "/metrics", "/healthz", "/readyz"))
         and endpoint.role != "internal"
         and endpoint.method == "GET"
     }

@@ -54,6 +54,7 @@ NAMES = {
     "plugin": ["fake", "drain", "com.example.FakeConnector"],
     "logger": ["root", "cdcworker.fuzzed"],
     "subject": ["p.orders-value"],
+    "file": ["app.js", "htm.js"],
     "task": [0, 1, 2],
     "snapshot": ["initial", "000000000000", "ended"],
 }
