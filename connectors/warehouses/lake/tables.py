@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from cdcworker.connectors.sink_errors import LEDGER_MOVED
 from cdcworker.connectors.warehouses.table_state import Manifest
@@ -42,6 +42,29 @@ class TableVersion:
     """The state as it is written there."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExpiryGoal:
+    """Which snapshots readers still need. Of what is None the table's properties tell."""
+
+    age_s: float | None = None
+    """Those that were the newest one so long ago, and all after them."""
+    kept_min: int | None = None
+    """So many of the newest ones."""
+
+
+BY_PROPERTIES: Final = ExpiryGoal()
+
+
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """The files of a table's newest version."""
+
+    files: int
+    bytes: int
+    deletes: int
+    """Delete files, or deletion vectors."""
+
+
 class LakeTables(Protocol):
     """The tables of one lake, in one table format."""
 
@@ -68,8 +91,8 @@ class LakeTables(Protocol):
         """Rows (no statement: none) and state in one step; the version that came to be. CdcError LEDGER_MOVED when the
         table is not as found."""
 
-    def tend(self, place: TableName) -> None:
-        """Now and then: give back what no reader needs."""
+    def tend(self, place: TableName, goal: ExpiryGoal = BY_PROPERTIES, kept: Collection[Any] = ()) -> int:
+        """Gives back what no reader needs, but for what the versions `kept` need, and returns how many snapshots that were."""
 
     def another(self) -> LakeTables:
         """Returns the tables of the same lake for another session."""
@@ -137,3 +160,53 @@ class WritesRowFiles(Protocol):
     def commit_rows(self, place: TableName, found: TableVersion, change: RowChange, state: Manifest | None) -> Any:
         """Changes rows and state in one step and returns the version that came to be. CdcError LEDGER_MOVED when the table is
         not as found. Without a state rows are only added, to a table of the sink's own, whatever others do to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFileView:
+    """A data file of a table as it was at one moment: `file` is the tables' own, `gone` says which of its rows are deleted, None:
+    none is."""
+
+    name: str
+    file: Any
+    bytes: int
+    rows: int
+    memory: int
+    """About how many bytes its rows take in memory."""
+    gone: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileRewrite:
+    """Files of a table that one new one, so large, is to replace; `made` is the tables' own."""
+
+    files: Sequence[DataFileView]
+    bytes: int
+    made: Any
+
+
+@runtime_checkable
+class CompactsFiles(Protocol):
+    """Tables whose files can be written again as fewer ones without a job of Spark's, while others write to them."""
+
+    def size(self, place: TableName) -> TableSize | None:
+        """Returns how many files the table has now; None: nobody can tell."""
+
+    def files(self, place: TableName, found: TableVersion, schema: pa.Schema) -> Sequence[DataFileView] | None:
+        """Returns the files of the table, as it was found, with these columns; None: SQL alone writes it."""
+
+    def rewrite(self, place: TableName, files: Sequence[DataFileView], schema: pa.Schema) -> FileRewrite | None:
+        """Writes the rows of some files, the first ones, as one file which nobody sees yet. Others may write to the table
+        meanwhile. None: they do not fit into memory."""
+
+    def commit_rewrite(self, place: TableName, found: TableVersion, schema: pa.Schema, done: FileRewrite) -> Any:
+        """Puts the new file in the place of the others, without the rows that were deleted meanwhile, and returns the version
+        that came to be. The sink's state stays. CdcError LEDGER_MOVED, with the new file gone, when that is not possible."""
+
+
+@runtime_checkable
+class RemovesOrphans(Protocol):
+    """Tables that can tell files that no version names."""
+
+    def remove_orphans(self, place: TableName, older_s: float, goal: ExpiryGoal, kept: Collection[Any]) -> int:
+        """Deletes files that no version which readers need names, and that are older, and returns how many those were."""
