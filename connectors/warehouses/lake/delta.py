@@ -387,7 +387,7 @@ class DeltaTables:
             return TableSize(len(live), sum(int(add["size"]) for add in live.values()), vectors)
         return None
 
-    def files(self, place: TableName, found: TableVersion, schema: pa.Schema) -> Sequence[DataFileView] | None:
+    def file_views(self, place: TableName, found: TableVersion, schema: pa.Schema) -> Sequence[DataFileView] | None:
         if not self.writes_rows(place, found, schema):
             return None
         with self._reading(place) as files:

@@ -345,7 +345,7 @@ class IcebergTables:
         files, size, deletes = (told.get(name) for name in _TOTALS)
         return None if files is None or size is None else TableSize(int(files), int(size), int(deletes or 0))
 
-    def files(self, place: TableName, found: TableVersion, schema: pa.Schema) -> Sequence[DataFileView] | None:
+    def file_views(self, place: TableName, found: TableVersion, schema: pa.Schema) -> Sequence[DataFileView] | None:
         if not self.writes_rows(place, found, schema):
             return None
         try:

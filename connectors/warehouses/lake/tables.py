@@ -192,7 +192,7 @@ class CompactsFiles(Protocol):
     def size(self, place: TableName) -> TableSize | None:
         """Returns how many files the table has now; None: nobody can tell."""
 
-    def files(self, place: TableName, found: TableVersion, schema: pa.Schema) -> Sequence[DataFileView] | None:
+    def file_views(self, place: TableName, found: TableVersion, schema: pa.Schema) -> Sequence[DataFileView] | None:
         """Returns the files of the table, as it was found, with these columns; None: SQL alone writes it."""
 
     def rewrite(self, place: TableName, files: Sequence[DataFileView], schema: pa.Schema) -> FileRewrite | None:

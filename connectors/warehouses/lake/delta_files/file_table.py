@@ -338,6 +338,10 @@ class FileTable:
     ) -> tuple[Sequence[DataFileView], tuple[Action, pa.Table] | None] | None:
         """Writes the rows of the first of these files as one, and returns which those are, and the action that adds it (None:
         no row is left) with keys and positions; None: they do not fit into memory. It may run beside everything else."""
+        for view in files:
+            # What is kept of a file that is missing would hide that.
+            if self.files.size(data_path(view.name)) != view.bytes:
+                raise OSError("a file has another size")
         found = live_rows(files, lambda view: [self._rows(view.file, layout, schema)])
         if found is None:
             return None

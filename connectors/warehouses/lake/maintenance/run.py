@@ -209,7 +209,7 @@ class MaintenanceRun:
             return
         with self._writer.alone(one.owner):
             found = self._load(one)
-            views = None if found is None else tables.files(one.place, found, one.schema)
+            views = None if found is None else tables.file_views(one.place, found, one.schema)
         there = {number: view for number, view in enumerate(views or ()) if view.name not in self._large}
         sizes = [FileSize(number, view.bytes, view.rows, _live(view), view.memory) for number, view in there.items()]
         for group in groups_of(sizes, self._policy.file_bytes, self._budget):
