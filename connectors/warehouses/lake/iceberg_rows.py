@@ -191,7 +191,7 @@ class IcebergRows:
                 manifests[str(manifest.path())] = manifest
         for path, manifest in manifests.items():
             found.add(path)
-            paths = self._manifests.readPaths(manifest, files)
+            paths = self._manifests.readPaths(manifest, files, table.specs())
             try:
                 found.update(str(self._text.join("\n", paths)).splitlines())
             finally:
