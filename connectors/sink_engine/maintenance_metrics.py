@@ -21,6 +21,8 @@ class MaintenanceMetrics:
     failures: Counter[str] = field(default_factory=Counter)
     """By the code of the error."""
     last: Mapping[str, Any] = field(default_factory=dict)
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    """Runs that somebody has asked for, as they are reported."""
 
     def add(self, done: Mapping[str, Any]) -> None:
         """Takes what a run has done."""
@@ -34,11 +36,11 @@ class MaintenanceMetrics:
 
     def failed(self, code: str) -> None:
         """Takes a run that has ended by an error."""
-        self.failures[code or UNFORESEEN] += 1
+        self.failures[code] += 1
 
     def numbers(self) -> dict[str, Any]:
         """Returns what the task reports; nothing before anything has happened."""
-        out: dict[str, Any] = {}
+        out: dict[str, Any] = {"jobs": self.jobs} if self.jobs else {}
         if self.failures:
             out["maintenance_failures"] = dict(self.failures)
         if not self.runs:

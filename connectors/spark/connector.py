@@ -66,7 +66,7 @@ class SparkSink:
         source = SparkQuerySource(spec, context, settings, telemetry, writer, state.path)
         pump = Pump(spec, context, source, writer, policy, telemetry, state.path)
         maintenance = kind_of(config).maintenance(config, writer, spec.connector)
-        with contextlib.closing(state), MaintenanceThread(maintenance, telemetry.metrics, context.stopping):
+        with contextlib.closing(state), MaintenanceThread(maintenance, telemetry.metrics, context):
             state.open()
             pump.run()
 

@@ -62,10 +62,11 @@ class TableMaintenance(Protocol):
 
     @property
     def interval_s(self) -> float:
-        """How long after the end of a run the next one begins."""
+        """How long after the end of a run the next one begins; 0: only when it is asked for."""
 
-    def maintain(self, stopping: Callable[[], bool]) -> Mapping[str, Any] | None:
-        """Makes one run, until `stopping` at the latest, and returns what it has done; None: it is not the time for one."""
+    def maintain(self, stopping: Callable[[], bool], *, at_once: bool = False) -> Mapping[str, Any] | None:
+        """Makes one run, until `stopping` at the latest, and returns what it has done; None: it is not the time for one, or no
+        table is known yet. `at_once`: at any time of the day."""
 
 
 class DeadLetterStore(Protocol):
@@ -165,6 +166,8 @@ class WarehouseKind:
     """Returns the writer of one task; nothing is connected to before it is used."""
     maintenance: Callable[[ParsedConfig, TableWriter, str], TableMaintenance | None] = _no_maintenance
     """Returns what looks after the tables that the writer of a sink's task writes; None: there is nothing to be done."""
+    has_maintenance: bool = False
+    """Whether there is something to be done."""
     admin: Callable[[ParsedConfig, LedgerAccess, SparkHost], AbstractContextManager[LedgerAdmin]]
     dead_letters: Callable[[ParsedConfig, LedgerAccess, SparkHost], AbstractContextManager[DeadLetterStore]]
     verify_side: Callable[[ParsedConfig, LedgerAccess, SparkHost], AbstractContextManager[TargetSide]]

@@ -201,14 +201,13 @@ class Lake:
             parallel_tables=min(PARALLEL_TABLES_MAX, int(config["spark.cores"])),
         )
 
-    def maintenance(self, config: ParsedConfig, writer: TableWriter, sink: str) -> TableMaintenance | None:
-        """Returns the maintenance of the tables that a task's writer claims; None: the config has switched it off."""
+    def maintenance(self, config: ParsedConfig, writer: TableWriter, sink: str) -> TableMaintenance:
+        """Returns the maintenance of the tables that a task's writer claims."""
         from cdcworker.connectors.warehouses.lake.maintenance.claimed_tables import ClaimedTables
         from cdcworker.connectors.warehouses.lake.maintenance.run import LakeMaintenance
 
-        policy = maintenance_policy.policy_of(config)
         assert isinstance(writer, ClaimedTables)
-        return LakeMaintenance(writer, policy, sink) if policy.interval_s else None
+        return LakeMaintenance(writer, maintenance_policy.policy_of(config), sink)
 
     @contextlib.contextmanager
     def admin(self, config: ParsedConfig, access: LedgerAccess, spark: SparkHost) -> Iterator[LakeLedgerAdmin]:
@@ -301,6 +300,7 @@ ICEBERG: Final = WarehouseKind(
     batch_keys=maintenance_policy.KEYS,
     open=_ICEBERG_LAKE.open,
     maintenance=_ICEBERG_LAKE.maintenance,
+    has_maintenance=True,
     admin=_ICEBERG_LAKE.admin,
     dead_letters=_ICEBERG_LAKE.dead_letters,
     verify_side=_ICEBERG_LAKE.verify_side,
@@ -318,6 +318,7 @@ DELTA: Final = WarehouseKind(
     batch_keys=maintenance_policy.KEYS,
     open=_DELTA_LAKE.open,
     maintenance=_DELTA_LAKE.maintenance,
+    has_maintenance=True,
     admin=_DELTA_LAKE.admin,
     dead_letters=_DELTA_LAKE.dead_letters,
     verify_side=_DELTA_LAKE.verify_side,

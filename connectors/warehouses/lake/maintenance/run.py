@@ -8,7 +8,7 @@ import datetime as dt
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.sink_errors import (
@@ -21,7 +21,7 @@ from cdcworker.connectors.sink_errors import (
 from cdcworker.connectors.warehouses.lake.file_faults import is_broken, translated
 from cdcworker.connectors.warehouses.lake.maintenance.claimed_tables import ClaimedTables, ThreadView
 from cdcworker.connectors.warehouses.lake.maintenance.plan import CompactionBudget, FileSize, groups_of
-from cdcworker.connectors.warehouses.lake.maintenance.policy import MaintenancePolicy
+from cdcworker.connectors.warehouses.lake.maintenance.policy import MaintenancePolicy, Window
 from cdcworker.connectors.warehouses.lake.side_tables import tombstone_schema, tombstones_place
 from cdcworker.connectors.warehouses.lake.tables import (
     CompactsFiles,
@@ -108,12 +108,14 @@ class LakeMaintenance:
     def interval_s(self) -> float:
         return self._policy.interval_s
 
-    def maintain(self, stopping: Callable[[], bool]) -> Mapping[str, Any] | None:
-        there = self._writer.maintained()
-        if not there or not is_open(self._policy):
+    def maintain(self, stopping: Callable[[], bool], *, at_once: bool = False) -> Mapping[str, Any] | None:
+        there, policy = self._writer.maintained(), self._policy
+        if at_once:
+            policy = replace(policy, window=Window())
+        if not there or not is_open(policy):
             return None
         with translated({"sink": self._sink}), self._writer.thread_view() as view:
-            run = MaintenanceRun(self._writer, self._policy, view, self._sink, self._large, self._tended)
+            run = MaintenanceRun(self._writer, policy, view, self._sink, self._large, self._tended)
             self._next = run.all(there, self._next, stopping)
         return run.result.numbers()
 

@@ -9,6 +9,7 @@ import sys
 import uuid
 
 import pytest
+
 from tests.contract import warehouses as contract
 from tests.integration.connectors.warehouses.parquet import killed_writer as script
 from tests.unit.connectors.warehouses.lake.delta_files.file_lake import opened

@@ -18,7 +18,7 @@ from cdcworker.schemas.errors import CdcError
 from tests import change_streams
 from tests.contract import warehouses as contract
 
-from .test_iceberg_files import NAMES, PLACE, Lake, mixed
+from .test_iceberg_files import NAMES, PLACE, mixed
 from .test_iceberg_files import lake as lake
 
 pytestmark = [
