@@ -166,8 +166,6 @@ class WarehouseKind:
     """Returns the writer of one task; nothing is connected to before it is used."""
     maintenance: Callable[[ParsedConfig, TableWriter, str], TableMaintenance | None] = _no_maintenance
     """Returns what looks after the tables that the writer of a sink's task writes; None: there is nothing to be done."""
-    has_maintenance: bool = False
-    """Whether there is something to be done."""
     admin: Callable[[ParsedConfig, LedgerAccess, SparkHost], AbstractContextManager[LedgerAdmin]]
     dead_letters: Callable[[ParsedConfig, LedgerAccess, SparkHost], AbstractContextManager[DeadLetterStore]]
     verify_side: Callable[[ParsedConfig, LedgerAccess, SparkHost], AbstractContextManager[TargetSide]]

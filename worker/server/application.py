@@ -26,7 +26,6 @@ from cdcworker.worker.rest.resources import (
     labels,
     lifecycle,
     loggers,
-    maintenance,
     metric_compat,
     metrics,
     offsets,
@@ -36,6 +35,7 @@ from cdcworker.worker.rest.resources import (
     support,
     verify,
 )
+from cdcworker.worker.rest.resources.lakes import maintenance
 from cdcworker.worker.rest.routing import Endpoint, routes
 from cdcworker.worker.rest.settings import ApiSettings
 from cdcworker.worker.schema_registry.roles import guarded

@@ -20,19 +20,9 @@ from cdcworker.connectors.warehouses.lake.delta_files.orphan_files import Orphan
 from cdcworker.connectors.warehouses.lake.delta_files.table_features import FileLayout
 from cdcworker.connectors.warehouses.lake.delta_files.table_log import TableSnapshot, UnreadableLog
 from cdcworker.connectors.warehouses.lake.file_faults import file_errors
-from cdcworker.connectors.warehouses.lake.tables import (
-    BY_PROPERTIES,
-    STATE,
-    DataFileView,
-    ExpiryGoal,
-    FileRewrite,
-    FoundRows,
-    RowChange,
-    TableName,
-    TableSize,
-    TableVersion,
-    moved,
-)
+from cdcworker.connectors.warehouses.lake.maintenance.rewrite import DataFileView, FileRewrite
+from cdcworker.connectors.warehouses.lake.maintenance.snapshots import BY_PROPERTIES, ExpiryGoal, TableSize
+from cdcworker.connectors.warehouses.lake.tables import STATE, FoundRows, RowChange, TableName, TableVersion, moved
 from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from cdcworker.connectors.warehouses.storage.s3_bucket import S3Bucket

@@ -16,28 +16,16 @@ from cdcworker.connectors.api.table_batch import KEY
 from cdcworker.connectors.sink_errors import LEDGER_MOVED
 from cdcworker.connectors.warehouses import target_columns
 from cdcworker.connectors.warehouses.lake import java_clients, statements
-from cdcworker.connectors.warehouses.lake.catalog_properties import admit_place
+from cdcworker.connectors.warehouses.lake.catalog.catalog_properties import admit_place
 from cdcworker.connectors.warehouses.lake.iceberg_files import FilesCache, TableFiles, rows_under
 from cdcworker.connectors.warehouses.lake.iceberg_parquet import UnfitFile, read_rows
 from cdcworker.connectors.warehouses.lake.iceberg_rows import IcebergRows, MergedFiles, TableForm
 from cdcworker.connectors.warehouses.lake.maintenance import orphans
 from cdcworker.connectors.warehouses.lake.maintenance.plan import MEMORY_FACTOR, moved_rows
-from cdcworker.connectors.warehouses.lake.maintenance.rewrite import live_rows
-from cdcworker.connectors.warehouses.lake.maintenance.snapshots import expiry_of
+from cdcworker.connectors.warehouses.lake.maintenance.rewrite import DataFileView, FileRewrite, live_rows
+from cdcworker.connectors.warehouses.lake.maintenance.snapshots import BY_PROPERTIES, ExpiryGoal, TableSize, expiry_of
 from cdcworker.connectors.warehouses.lake.side_tables import OWN
-from cdcworker.connectors.warehouses.lake.tables import (
-    BY_PROPERTIES,
-    STATE,
-    DataFileView,
-    ExpiryGoal,
-    FileRewrite,
-    FoundRows,
-    RowChange,
-    TableName,
-    TableSize,
-    TableVersion,
-    moved,
-)
+from cdcworker.connectors.warehouses.lake.tables import STATE, FoundRows, RowChange, TableName, TableVersion, moved
 from cdcworker.connectors.warehouses.table_state import Manifest, parse
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit

@@ -13,7 +13,7 @@ from cdcworker.connectors.api.table_writer import TableWriter
 from cdcworker.connectors.config.definition import ConfigKey, Secret, has_reference, one_of
 from cdcworker.connectors.warehouses import s3_config
 from cdcworker.connectors.warehouses.kind import ParsedConfig, SparkHost, TableMaintenance, WarehouseKind, WriterTask
-from cdcworker.connectors.warehouses.lake.catalog_properties import (
+from cdcworker.connectors.warehouses.lake.catalog.catalog_properties import (
     CATALOGS,
     PROPERTIES_KEY,
     SECRETS_KEY,
@@ -26,7 +26,7 @@ from cdcworker.connectors.warehouses.lake.catalog_properties import (
     properties_of,
     uri_problem,
 )
-from cdcworker.connectors.warehouses.lake.catalog_tls import check_properties
+from cdcworker.connectors.warehouses.lake.catalog.catalog_tls import check_properties
 from cdcworker.connectors.warehouses.lake.maintenance import policy as maintenance_policy
 from cdcworker.connectors.warehouses.output_config import output_of
 from cdcworker.connectors.warehouses.shared_keys import GROUP, PATH, SCHEMA, folder, missing, require_open_root
@@ -203,8 +203,8 @@ class Lake:
 
     def maintenance(self, config: ParsedConfig, writer: TableWriter, sink: str) -> TableMaintenance:
         """Returns the maintenance of the tables that a task's writer claims."""
-        from cdcworker.connectors.warehouses.lake.maintenance.claimed_tables import ClaimedTables
-        from cdcworker.connectors.warehouses.lake.maintenance.run import LakeMaintenance
+        from cdcworker.connectors.warehouses.lake.claimed_tables import ClaimedTables
+        from cdcworker.connectors.warehouses.lake.maintenance_run import LakeMaintenance
 
         assert isinstance(writer, ClaimedTables)
         return LakeMaintenance(writer, maintenance_policy.policy_of(config), sink)
@@ -300,7 +300,6 @@ ICEBERG: Final = WarehouseKind(
     batch_keys=maintenance_policy.KEYS,
     open=_ICEBERG_LAKE.open,
     maintenance=_ICEBERG_LAKE.maintenance,
-    has_maintenance=True,
     admin=_ICEBERG_LAKE.admin,
     dead_letters=_ICEBERG_LAKE.dead_letters,
     verify_side=_ICEBERG_LAKE.verify_side,
@@ -318,7 +317,6 @@ DELTA: Final = WarehouseKind(
     batch_keys=maintenance_policy.KEYS,
     open=_DELTA_LAKE.open,
     maintenance=_DELTA_LAKE.maintenance,
-    has_maintenance=True,
     admin=_DELTA_LAKE.admin,
     dead_letters=_DELTA_LAKE.dead_letters,
     verify_side=_DELTA_LAKE.verify_side,

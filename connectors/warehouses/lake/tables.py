@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from cdcworker.connectors.sink_errors import LEDGER_MOVED
+from cdcworker.connectors.warehouses.lake.maintenance.rewrite import DataFileView, FileRewrite
+from cdcworker.connectors.warehouses.lake.maintenance.snapshots import BY_PROPERTIES, ExpiryGoal, TableSize
 from cdcworker.connectors.warehouses.table_state import Manifest
 from cdcworker.schemas.errors import CdcError
 
@@ -40,29 +42,6 @@ class TableVersion:
     empty: bool = True
     note: str = ""
     """The state as it is written there."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExpiryGoal:
-    """Which snapshots readers still need. Of what is None the table's properties tell."""
-
-    age_s: float | None = None
-    """Those that were the newest one so long ago, and all after them."""
-    kept_min: int | None = None
-    """So many of the newest ones."""
-
-
-BY_PROPERTIES: Final = ExpiryGoal()
-
-
-@dataclass(frozen=True, slots=True)
-class TableSize:
-    """The files of a table's newest version."""
-
-    files: int
-    bytes: int
-    deletes: int
-    """Delete files, or deletion vectors."""
 
 
 class LakeTables(Protocol):
@@ -160,29 +139,6 @@ class WritesRowFiles(Protocol):
     def commit_rows(self, place: TableName, found: TableVersion, change: RowChange, state: Manifest | None) -> Any:
         """Changes rows and state in one step and returns the version that came to be. CdcError LEDGER_MOVED when the table is
         not as found. Without a state rows are only added, to a table of the sink's own, whatever others do to it."""
-
-
-@dataclass(frozen=True, slots=True)
-class DataFileView:
-    """A data file of a table as it was at one moment: `file` is the tables' own, `gone` says which of its rows are deleted, None:
-    none is."""
-
-    name: str
-    file: Any
-    bytes: int
-    rows: int
-    memory: int
-    """About how many bytes its rows take in memory."""
-    gone: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class FileRewrite:
-    """Files of a table that one new one, so large, is to replace; `made` is the tables' own."""
-
-    files: Sequence[DataFileView]
-    bytes: int
-    made: Any
 
 
 @runtime_checkable

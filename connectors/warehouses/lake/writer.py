@@ -22,9 +22,9 @@ from cdcworker.connectors.warehouses.lake.affected_rows import (
     guarded,
     read_place,
 )
+from cdcworker.connectors.warehouses.lake.claimed_tables import ClaimedTables
 from cdcworker.connectors.warehouses.lake.columns import noted, shaped
 from cdcworker.connectors.warehouses.lake.file_faults import FileFaults, translated
-from cdcworker.connectors.warehouses.lake.maintenance.claimed_tables import ClaimedTables
 from cdcworker.connectors.warehouses.lake.parallel_tables import ParallelTables, TableLocks, TablesInProgress
 from cdcworker.connectors.warehouses.lake.side_tables import OWN, SideTables
 from cdcworker.connectors.warehouses.lake.tables import (

@@ -20,8 +20,7 @@ from cdcworker.connectors.warehouses.lake.delta_files.table_features import (
 )
 from cdcworker.connectors.warehouses.lake.delta_files.table_log import Action, FileId, TableLog, TableSnapshot, file_id
 from cdcworker.connectors.warehouses.lake.maintenance.plan import MEMORY_FACTOR, moved_rows
-from cdcworker.connectors.warehouses.lake.maintenance.rewrite import live_rows
-from cdcworker.connectors.warehouses.lake.tables import DataFileView
+from cdcworker.connectors.warehouses.lake.maintenance.rewrite import DataFileView, live_rows
 from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.table_files.key_index import INDEX_BYTES_MAX, IndexMemory, by_file
 from cdcworker.connectors.warehouses.table_files.live_files import GONE_SHARE_MAX, LiveFiles

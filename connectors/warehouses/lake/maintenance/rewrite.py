@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.warehouses.lake.maintenance.plan import MEMORY_BYTES_MAX
-from cdcworker.connectors.warehouses.lake.tables import DataFileView
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class DataFileView:
+    """A data file of a table as it was at one moment: `file` is the tables' own, `gone` says which of its rows are deleted, None:
+    none is."""
+
+    name: str
+    file: Any
+    bytes: int
+    rows: int
+    memory: int
+    """About how many bytes its rows take in memory."""
+    gone: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileRewrite:
+    """Files of a table that one new one, so large, is to replace; `made` is the tables' own."""
+
+    files: Sequence[DataFileView]
+    bytes: int
+    made: Any
 
 
 def live_rows(

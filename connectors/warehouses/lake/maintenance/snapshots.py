@@ -1,12 +1,10 @@
-"""Which snapshots of an Iceberg table readers need, and how old what Delta removes has to be."""
+"""Which snapshots of a table readers need: what an Iceberg table may expire, and how old what Delta removes has to be."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-
-from cdcworker.connectors.warehouses.lake.tables import ExpiryGoal
 
 AGE_MS: Final = 5 * 86_400_000
 """Iceberg's own default of `history.expire.max-snapshot-age-ms`."""
@@ -15,6 +13,29 @@ SNAPSHOTS_MAX: Final = 500
 DELTA_AGE_S: Final = 7 * 86_400.0
 """Delta's own default of `delta.deletedFileRetentionDuration`."""
 _UNITS: Final = {"week": 604_800, "day": 86_400, "hour": 3600, "minute": 60, "second": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryGoal:
+    """Which snapshots readers still need. Of what is None the table's properties tell."""
+
+    age_s: float | None = None
+    """Those that were the newest one so long ago, and all after them."""
+    kept_min: int | None = None
+    """So many of the newest ones."""
+
+
+BY_PROPERTIES: Final = ExpiryGoal()
+
+
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """The files of a table's newest version."""
+
+    files: int
+    bytes: int
+    deletes: int
+    """Delete files, or deletion vectors."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cdcworker.connectors.warehouses.lake.delta_files import file_table
 from cdcworker.connectors.warehouses.lake.maintenance.policy import MaintenancePolicy
-from cdcworker.connectors.warehouses.lake.maintenance.run import LakeMaintenance
+from cdcworker.connectors.warehouses.lake.maintenance_run import LakeMaintenance
 
 from tests import change_streams
 from tests.integration.connectors.warehouses.parquet.killed_writer import STEPS, TOPICS, records

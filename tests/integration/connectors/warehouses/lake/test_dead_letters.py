@@ -7,7 +7,7 @@ from cdcworker.connectors.warehouses.lake.dead_letters import LakeOfflineTables
 from cdcworker.connectors.warehouses.lake.delta import DeltaTables
 from cdcworker.connectors.warehouses.lake.iceberg import IcebergTables
 from cdcworker.connectors.warehouses.lake.maintenance.policy import MaintenancePolicy
-from cdcworker.connectors.warehouses.lake.maintenance.run import LakeMaintenance
+from cdcworker.connectors.warehouses.lake.maintenance_run import LakeMaintenance
 from cdcworker.connectors.warehouses.lake.side_tables import letters_place
 from cdcworker.connectors.warehouses.lake.writer import LakeWriter
 

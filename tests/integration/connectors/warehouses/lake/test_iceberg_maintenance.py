@@ -10,8 +10,8 @@ import pytest
 from cdcworker.connectors.warehouses.lake import iceberg_files
 from cdcworker.connectors.warehouses.lake.iceberg_files import FilesCache
 from cdcworker.connectors.warehouses.lake.maintenance.policy import MaintenancePolicy
-from cdcworker.connectors.warehouses.lake.maintenance.run import LakeMaintenance
-from cdcworker.connectors.warehouses.lake.tables import ExpiryGoal
+from cdcworker.connectors.warehouses.lake.maintenance.snapshots import ExpiryGoal
+from cdcworker.connectors.warehouses.lake.maintenance_run import LakeMaintenance
 from cdcworker.schemas import failpoints
 from cdcworker.schemas.errors import CdcError
 

@@ -10,8 +10,9 @@ import time
 import pytest
 from cdcworker.connectors.warehouses.lake.delta_files import file_table
 from cdcworker.connectors.warehouses.lake.maintenance.policy import MaintenancePolicy
-from cdcworker.connectors.warehouses.lake.maintenance.run import LakeMaintenance
-from cdcworker.connectors.warehouses.lake.tables import ExpiryGoal, TableName
+from cdcworker.connectors.warehouses.lake.maintenance.snapshots import ExpiryGoal
+from cdcworker.connectors.warehouses.lake.maintenance_run import LakeMaintenance
+from cdcworker.connectors.warehouses.lake.tables import TableName
 from cdcworker.schemas import failpoints
 from cdcworker.schemas.errors import CdcError
 from hypothesis import HealthCheck, example, given, settings

@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 from cdcworker.connectors.spark.config import CONFIG_DEF
 from cdcworker.connectors.warehouses.lake.maintenance.policy import MaintenancePolicy, Window, policy_of, window_of
-from cdcworker.connectors.warehouses.lake.maintenance.run import is_open
+from cdcworker.connectors.warehouses.lake.maintenance_run import is_open
 
 SINK = {"name": "lake", "connector.class": "spark", "topics": "shop.public.orders"}
 

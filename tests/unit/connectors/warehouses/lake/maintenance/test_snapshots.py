@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cdcworker.connectors.warehouses.lake.maintenance import snapshots
-from cdcworker.connectors.warehouses.lake.maintenance.snapshots import expiry_of, seconds_of
-from cdcworker.connectors.warehouses.lake.tables import BY_PROPERTIES, ExpiryGoal
+from cdcworker.connectors.warehouses.lake.maintenance.snapshots import BY_PROPERTIES, ExpiryGoal, expiry_of, seconds_of
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -18,20 +18,14 @@ from cdcworker.connectors.sink_errors import (
     TARGET_BROKEN,
     from_os,
 )
+from cdcworker.connectors.warehouses.lake.claimed_tables import ClaimedTables, ThreadView
 from cdcworker.connectors.warehouses.lake.file_faults import is_broken, translated
-from cdcworker.connectors.warehouses.lake.maintenance.claimed_tables import ClaimedTables, ThreadView
 from cdcworker.connectors.warehouses.lake.maintenance.plan import CompactionBudget, FileSize, groups_of
 from cdcworker.connectors.warehouses.lake.maintenance.policy import MaintenancePolicy, Window
+from cdcworker.connectors.warehouses.lake.maintenance.rewrite import DataFileView
+from cdcworker.connectors.warehouses.lake.maintenance.snapshots import ExpiryGoal, TableSize
 from cdcworker.connectors.warehouses.lake.side_tables import tombstone_schema, tombstones_place
-from cdcworker.connectors.warehouses.lake.tables import (
-    CompactsFiles,
-    DataFileView,
-    ExpiryGoal,
-    RemovesOrphans,
-    TableName,
-    TableSize,
-    TableVersion,
-)
+from cdcworker.connectors.warehouses.lake.tables import CompactsFiles, RemovesOrphans, TableName, TableVersion
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
