@@ -18,7 +18,7 @@ from cdcworker.connectors.config import converters
 from cdcworker.connectors.config.common_keys import ACCEPTED, SOURCE_KEYS, TASKS_MAX
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, Importance, between, matches, non_empty, one_of
 from cdcworker.connectors.config.topic_creation import group_keys
-from cdcworker.connectors.transforms.config import PREDICATES_KEY, TRANSFORMS_KEY, transform_checks, transform_keys
+from cdcworker.connectors.transform_chain.config import PREDICATES_KEY, TRANSFORMS_KEY, transform_checks, transform_keys
 from cdcworker.schemas.change import Change, Column, JsonObject, Op, PollBatch, Position, Row, Table
 from cdcworker.schemas.errors import CdcError, declare
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cdcworker.connectors.transforms.config import KNOWN
+from cdcworker.connectors.transform_chain.config import KNOWN
 from cdcworker.connectors.transforms.definitions import ROUTER, short_name
 from cdcworker.schemas import patterns
 from cdcworker.schemas.patterns import Pattern

@@ -1,1 +1,1 @@
-"""How is one record changed on its way? Kafka Connect's transforms and predicates, and the chain that a config makes of them."""
+"""How is one record changed on its way? Kafka Connect's transforms and predicates, and Debezium's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -15,7 +16,7 @@ from cdcworker.connectors.transforms.flatten import Flatten
 from cdcworker.connectors.transforms.masks import MaskField
 from cdcworker.connectors.transforms.transform import Predicate, Transform
 from cdcworker.schemas import patterns
-from cdcworker.schemas.record_format import RegexRoute
+from cdcworker.schemas.record_format import GROUP, RegexRoute
 
 PACKAGE: Final = "org.apache.kafka.connect.transforms."
 Config = Mapping[str, Any]
@@ -359,6 +360,33 @@ def _of_ways() -> Iterable[TransformDefinition]:
 
 
 ROUTER: Final = f"{PACKAGE}RegexRouter"
+
+
+def router_keys(at: str, group: str) -> Iterable[ConfigKey]:
+    """Yields the keys of RegexRouter; `at` is what they begin with."""
+    yield ConfigKey(f"{at}regex", required=True, group=group, validator=patterns.problem, doc="A whole topic name.")
+    yield ConfigKey(
+        f"{at}replacement",
+        required=True,
+        group=group,
+        validator=replacement_problem,
+        topics="template",
+        doc="The new name; $1 is a group.",
+    )
+
+
+def replacement_problem(value: str) -> str | None:
+    """Returns what is wrong with the new name that a route gives to topics; None if nothing is."""
+    rest = GROUP.sub("", value)
+    return None if re.fullmatch(r"[A-Za-z0-9._\-]*", rest) else "expects characters of a topic name, and $1 for groups"
+
+
+def check_route(name: str, regex: str, replacement: str) -> Iterable[tuple[str, str]]:
+    """Yields what is wrong with the groups of a replacement."""
+    pattern = patterns.required(regex)
+    for group, number in GROUP.findall(replacement):
+        if (group and group not in pattern.names) or (number and int(number) > pattern.groups):
+            yield name.removesuffix("regex") + "replacement", "names a group that regex does not have"
 
 
 def regex_router(config: Config) -> Transform:

@@ -21,8 +21,8 @@ from typing import Final
 
 from cdcworker.connectors.postgres.decode.native_path import native
 from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
-from cdcworker.connectors.transforms.config import chain_of, format_of
-from cdcworker.connectors.transforms.encoder import encoder_of
+from cdcworker.connectors.transform_chain.config import chain_of, format_of
+from cdcworker.connectors.transform_chain.encoder import encoder_of
 from cdcworker.schemas.change import Change, Column, Position, Table
 from cdcworker.schemas.log import SchemaLog, register_in_memory
 
@@ -60,6 +60,22 @@ PYTHON: Final[Mapping[str, Mapping[str, str]]] = {
     "value_to_key": {"type": "ValueToKey", "fields": "id,name"},
 }  # fmt: skip
 """One transform of each class with usual keys, over flat rows."""
+DEBEZIUM: Final[Mapping[str, Mapping[str, str]]] = {
+    "event_router": {
+        "type": "io.debezium.transforms.outbox.EventRouter", "table.field.event.key": "n",
+        "table.field.event.payload": "name", "route.by.field": "name", "route.topic.regex": "(row).*",
+        "route.topic.replacement": "outbox.$1",
+    },
+    "logical_topic_router": {
+        "type": "io.debezium.transforms.ByLogicalTableRouter", "topic.regex": r"(.*)\.narrow", "topic.replacement": "$1.all",
+    },
+    "changed_record_state": {"type": "io.debezium.transforms.ExtractChangedRecordState", "header.changed.name": "Changed"},
+    "partition_routing": {
+        "type": "io.debezium.transforms.partitions.PartitionRouting", "partition.payload.fields": "after.name",
+        "partition.topic.num": "12",
+    },
+}  # fmt: skip
+"""Transforms of envelopes, over the same rows in their envelopes."""
 NEVER: Final = {"type": "Filter", "predicate": "never"}
 PREDICATES: Final = {"predicates": "never", "predicates.never.type": f"{PACKAGE}predicates.RecordIsTombstone"}
 
@@ -136,12 +152,15 @@ def encoding_us(config: Mapping[str, str], rows: Sequence[Change], batch: int = 
 def in_python(rows: int, rounds: int) -> dict[str, float]:
     work = changes(rows)
     ways = {"flat": chain(unwrap=UNWRAP), "chain": {**PREDICATES, **chain(unwrap=UNWRAP, never=NEVER)}}
+    ways["envelopes"] = {**PREDICATES, **chain(never=NEVER)}
     ways |= {name: {**PREDICATES, **chain(unwrap=UNWRAP, never=NEVER, one=keys)} for name, keys in PYTHON.items()}
+    ways |= {name: {**PREDICATES, **chain(never=NEVER, one=keys)} for name, keys in DEBEZIUM.items()}
     least = dict.fromkeys(ways, float("inf"))
     for number in range(rounds):
         for name, config in list(ways.items())[:: -1 if number % 2 else 1]:
             least[name] = min(least[name], encoding_us(config, work))
     figures = {f"us_per_record_{name}": least[name] - least["chain"] for name in PYTHON}
+    figures |= {f"us_per_record_{name}": least[name] - least["envelopes"] for name in DEBEZIUM}
     for name, value in figures.items():
         print(f"{name} {value:.2f}")
     return {

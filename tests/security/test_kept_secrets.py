@@ -12,7 +12,7 @@ import yaml
 from cdcworker.connectors import registry
 from cdcworker.connectors.config.converters import NOT_AVAILABLE
 from cdcworker.connectors.config.definition import default_text
-from cdcworker.connectors.transforms.config import EXAMPLE
+from cdcworker.connectors.transform_chain.config import EXAMPLE
 from cdcworker.worker.security.authenticate import Authenticator
 from cdcworker.worker.security.credentials import hashed
 from cdcworker.worker.security.gate import Gate

@@ -18,7 +18,7 @@ from cdcworker.connectors.capture.config.table_names import matching, rows_wante
 from cdcworker.connectors.config.definition import ConfigDef
 from cdcworker.connectors.postgres.config.replica_identity_key import ReplicaIdentities
 from cdcworker.connectors.snapshot_jobs import pattern_problem
-from cdcworker.connectors.transforms.config import format_of
+from cdcworker.connectors.transform_chain.config import format_of
 from cdcworker.coordinator.kafka.internal_topics import TopicNames
 from cdcworker.coordinator.model import Connector, PutConnector, TaskId
 from cdcworker.schemas.errors import INTERNAL, CdcError

@@ -11,8 +11,8 @@ from cdcworker.connectors.config.common_keys import SOURCE_KEYS
 from cdcworker.connectors.config.converters import NOT_AVAILABLE
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, default_text
 from cdcworker.connectors.registry import Plugin
-from cdcworker.connectors.transforms.config import EXAMPLE
-from cdcworker.connectors.transforms.plugin_parts import PARTS
+from cdcworker.connectors.transform_chain.config import EXAMPLE
+from cdcworker.connectors.transform_chain.plugin_parts import PARTS
 from cdcworker.worker.config import config_providers
 from cdcworker.worker.config.worker_properties import CLIENT_PREFIXES, WORKER_DEF
 from cdcworker.worker.generators.markdown import bullets, code, codes, page, text

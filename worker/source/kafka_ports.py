@@ -11,8 +11,8 @@ from typing import Any
 from cdcworker.connectors.api.context import TaskContext
 from cdcworker.connectors.api.source import SourceTask
 from cdcworker.connectors.config.common_keys import EXACTLY_ONCE
-from cdcworker.connectors.transforms.config import chain_of, format_of
-from cdcworker.connectors.transforms.encoder import encoder_of
+from cdcworker.connectors.transform_chain.config import chain_of, format_of
+from cdcworker.connectors.transform_chain.encoder import encoder_of
 from cdcworker.coordinator.kafka.compacted_log import KafkaCompactedLog
 from cdcworker.coordinator.log.config_fold import fold_all, task_set_of
 from cdcworker.coordinator.log.offset_records import OffsetRecord, parse_offset_value

@@ -29,7 +29,7 @@ from cdcworker.connectors.mysql.errors import CAPTURE
 from cdcworker.connectors.mysql.source_block import FIELDS
 from cdcworker.connectors.mysql.types.modes import HandlingModes
 from cdcworker.connectors.mysql_client.login import Login
-from cdcworker.connectors.transforms.config import PREDICATES_KEY, TRANSFORMS_KEY, transform_checks, transform_keys
+from cdcworker.connectors.transform_chain.config import PREDICATES_KEY, TRANSFORMS_KEY, transform_checks, transform_keys
 
 SYSTEM_DATABASES: Final = ("mysql", "sys", "information_schema", "performance_schema")
 _PREFIX: Final = matches(r"[A-Za-z0-9._\-]{1,200}", "letters, digits, dot, hyphen and underscore")

@@ -42,7 +42,7 @@ from cdcworker.connectors.postgres.config.value_keys import KEY_NAN, remarked_ke
 from cdcworker.connectors.postgres.errors import CAPTURE
 from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
 from cdcworker.connectors.postgres.types.mapping import HandlingModes
-from cdcworker.connectors.transforms.config import PREDICATES_KEY, TRANSFORMS_KEY, transform_checks, transform_keys
+from cdcworker.connectors.transform_chain.config import PREDICATES_KEY, TRANSFORMS_KEY, transform_checks, transform_keys
 
 SLOT_NAME = r"[a-z0-9_]{1,63}"
 SYSTEM_SCHEMAS = ("pg_catalog", "information_schema", "pg_toast.*", "pg_temp.*")

@@ -26,7 +26,7 @@ DATABASE: Final = "integration/worker/offsets/test_source_database.py"
 POSITIONS: Final = "integration/connectors/postgres/doctor/test_position_checks.py"
 SNAPSHOTS: Final = "integration/connectors/postgres/snapshot/test_snapshots.py"
 EVENTS: Final = "integration/connectors/postgres/source/test_events.py"
-TRANSFORMS: Final = "unit/connectors/transforms/test_encoder.py"
+TRANSFORMS: Final = "unit/connectors/transform_chain/test_encoder.py"
 TASK: Final = "integration/connectors/postgres/source/test_task.py"
 GENUINE: Final = (
     "integration/worker/rest/test_genuine_answers.py"

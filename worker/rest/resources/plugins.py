@@ -7,7 +7,7 @@ from typing import Any
 
 from cdcworker.connectors.config.definition import MASK, ConfigDef
 from cdcworker.connectors.registry import Plugin
-from cdcworker.connectors.transforms.plugin_parts import PARTS, part_of
+from cdcworker.connectors.transform_chain.plugin_parts import PARTS, part_of
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.http import errors as e
 from cdcworker.worker.http.body import read_object

@@ -319,6 +319,82 @@ def test_a_router_alone_leads_tables_to_one_topic_in_the_form_of_the_source(sour
     assert told[5] is None
 
 
+OUTBOX = {
+    "decode": {"type": "io.debezium.connector.postgresql.transforms.DecodeLogicalDecodingMessageContent"},
+    "outbox": {
+        "type": "io.debezium.transforms.outbox.EventRouter",
+        "table.fields.additional.placement": "type:header:eventType,lane:partition",
+        "table.expand.json.payload": "true",
+        "table.field.additional.missing": "ignore",
+        "predicate": "outbox",
+    },
+}
+
+
+def test_events_of_an_outbox_table_and_of_messages_arrive_once_in_their_topics(source, worker, db):
+    """Tables beside the outbox keep their envelopes; the table is emptied behind its events, as applications do."""
+    db.execute(
+        "create table outbox(id int primary key, aggregatetype text not null, aggregateid text, type text, lane int,"
+        " payload jsonb); create table items(id int primary key);"
+        " insert into outbox values (1, 'order', 'a', 'Created', 0, '{\"total\": 1}')"
+    )
+    shop = source("outbox")
+    predicates = {"outbox": {"type": f"{PACKAGE}predicates.TopicNameMatches", "pattern": r".*\.(outbox|message)"}}
+    shop.put(OUTBOX, predicates)
+    orders, returns = "outbox.event.order", "outbox.event.return"
+    shop.records(orders, 1)
+    shop.wait_loaded(2)
+    with db.transaction():
+        db.execute("insert into outbox values (2, 'order', 'b', 'Paid', 1, '{\"total\": 2}')")
+        db.execute("delete from outbox; insert into items values (1)")
+        content = '{"id": 3, "aggregatetype": "return", "aggregateid": "c", "payload": {"total": 3, "why": null}}'
+        db.execute("select pg_logical_emit_message(true, 'outbox', %s)", [content])
+    shop.records(returns, 1)
+    shop.restart_from_stored_position()
+    db.execute("insert into outbox values (4, 'order', 'a', 'Closed', 0, null); update outbox set type = 'Twice'")
+    db.execute("insert into items values (2)")
+    decoder = RecordDecoder(worker.schemas())
+    told = {
+        decoder.decode(record.key()): (
+            record.value() and decoder.decode(record.value()),
+            {name: (value or b"").decode() for name, value in headers_of(record).items()},
+        )
+        for record in shop.records(orders, 3)
+        if headers_of(record)["id"] != b"1"
+    }
+    assert told == {
+        "b": ({"total": 2}, {"id": "2", "eventType": "Paid"}),
+        "a": (None, {"id": "4", "eventType": "Closed"}),
+    }
+    (message,) = shop.records(returns, 1)
+    assert (decoder.decode(message.key()), decoder.decode(message.value())) == ("c", {"total": 3})
+    items = [decoder.decode(record.value()) for record in shop.records(f"{shop.prefix}.public.items", 2)]
+    assert [value["after"] for value in items] == [{"id": 1}, {"id": 2}]
+    assert f"{shop.prefix}.public.outbox" not in topics_of(worker)
+
+
+def test_tables_with_their_names_in_the_keys_share_a_topic(source, worker, db):
+    db.execute("create table part1(id int primary key, name text); create table part2(id int primary key, name text)")
+    db.execute("insert into part1 values (1, 'a'); insert into part2 values (1, 'b')")
+    shop = source("parts")
+    router = {
+        "type": "io.debezium.transforms.ByLogicalTableRouter",
+        "topic.regex": r"(.*)\.public\.part\d",
+        "topic.replacement": "$1.parts",
+        "key.field.regex": r".*\.(part\d)",
+        "key.field.replacement": "$1",
+        "key.field.name": "part",
+    }
+    shop.put({"parts": router}, skipped_operations="t")
+    shop.records(f"{shop.prefix}.parts", 2)
+    shop.wait_loaded(2)
+    db.execute("delete from part2")
+    decoder, found = RecordDecoder(worker.schemas()), shop.records(f"{shop.prefix}.parts", 4)
+    told = [(decoder.decode(one.key()), one.value() and decoder.decode(one.value())["op"]) for one in found]
+    assert sorted(told[:2], key=str) == [({"id": 1, "part": "part1"}, "r"), ({"id": 1, "part": "part2"}, "r")]
+    assert told[2:] == [({"id": 1, "part": "part2"}, "d"), ({"id": 1, "part": "part2"}, None)]
+
+
 BAD = [
     ({"x": {"type": "org.example.Unknown"}}, {}, "transforms.x.type"),
     ({"x": {"type": f"{PACKAGE}ExtractField$Key"}}, {}, "transforms.x.field"),

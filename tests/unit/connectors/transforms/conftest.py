@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cdcworker.connectors.transforms.chain import TransformChain
-from cdcworker.connectors.transforms.config import chain_of
+from cdcworker.connectors.transform_chain.chain import TransformChain
+from cdcworker.connectors.transform_chain.config import chain_of
 from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema, struct
 
 INT8, INT16, INT32, INT64 = (ConnectSchema(f"int{bits}") for bits in (8, 16, 32, 64))  # type: ignore[arg-type]
@@ -21,8 +21,9 @@ def optional(schema: ConnectSchema, default: Any = None) -> ConnectSchema:
 
 
 def chain_with(kind: str, **keys: str) -> TransformChain:
-    """Keys have underscores for dots."""
-    config = {"transforms": "t", "transforms.t.type": f"org.apache.kafka.connect.transforms.{kind}"}
+    """Keys have underscores for dots. A class without a package is Kafka Connect's."""
+    name = kind if kind.startswith("io.") else f"org.apache.kafka.connect.transforms.{kind}"
+    config = {"transforms": "t", "transforms.t.type": name}
     return chain_of({**config, **{f"transforms.t.{name.replace('_', '.')}": value for name, value in keys.items()}})
 
 

@@ -1,8 +1,8 @@
 """DropHeaders, HeaderFrom, InsertHeader, and how literals and headers are written."""
 
 import pytest
+from cdcworker.connectors.transform_chain.record_writer import header_bytes
 from cdcworker.connectors.transforms.data import DATE, DECIMAL, TIME, TIMESTAMP, Header
-from cdcworker.connectors.transforms.record_writer import header_bytes
 from cdcworker.connectors.transforms.values import parse_literal
 from cdcworker.schemas.errors import CdcError
 

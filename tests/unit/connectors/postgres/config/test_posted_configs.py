@@ -7,7 +7,7 @@ import pytest
 from cdcworker.connectors import registry
 from cdcworker.connectors.postgres.config.settings import CONFIG_DEF, parse
 from cdcworker.connectors.postgres.source.connector import PostgresSource
-from cdcworker.connectors.transforms.config import format_of
+from cdcworker.connectors.transform_chain.config import format_of
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.record_format import AddedField, FlatFormat, RecordFormat, WireFormat
 
@@ -121,8 +121,8 @@ def test_older_and_newer_settings_of_deletions_are_understood(mode, old, tombsto
         ),
         (
             "transforms.unwrap.type",
-            "io.debezium.transforms.ByLogicalTableRouter",
-            "take org.apache.kafka.connect.trans",
+            "io.debezium.transforms.ContentBasedRouter",
+            "by a column's text with EventRouter",
         ),
         ("transforms.unwrap.type", "io.debezium.transforms.Filter", "take Kafka Connect's Filter with a predicate"),
         ("transforms.unwrap.type", "com.example.Mine", "Class could not be found"),
@@ -137,7 +137,7 @@ def test_older_and_newer_settings_of_deletions_are_understood(mode, old, tombsto
         ("value.converter.decimal.format", "TEXT", "BASE64"),
         ("transforms", "unwrap,filter", 'Missing required configuration "transforms.filter.type"'),
         ("transforms", "other", "belongs to no transform"),
-        ("transforms.unwrap.type", "io.debezium.transforms.outbox.EventRouter", "transform where the topic is read"),
+        ("transforms.unwrap.type", "io.debezium.transforms.VectorToJsonConverter", "transform where the topic is read"),
         ("transforms.unwrap.type", "io.debezium.transforms.ExtractNewRecordStat", "did you mean io.debezium"),
         ("transforms.unwrap.drop.tombstone", "false", "did you mean transforms.unwrap.drop.tombstones"),
         ("transforms.unwrap.delete.handling.mode", "keep", "String must be one of: drop, rewrite, none"),

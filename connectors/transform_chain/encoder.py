@@ -8,10 +8,16 @@ from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from typing import Any, Final
 
+from cdcworker.connectors.transform_chain.chain import FAILED, TransformChain
+from cdcworker.connectors.transform_chain.record_writer import (
+    NO_VALUE,
+    ValueWriter,
+    WritesValues,
+    fields_of,
+    header_bytes,
+)
 from cdcworker.connectors.transforms.avro_form import schema_of
-from cdcworker.connectors.transforms.chain import FAILED, TransformChain
 from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema, DataError, Header
-from cdcworker.connectors.transforms.record_writer import NO_VALUE, ValueWriter, WritesValues, fields_of, header_bytes
 from cdcworker.schemas.avro import murmur2
 from cdcworker.schemas.change import Change, JsonObject, OutRecord, Row, Table
 from cdcworker.schemas.encode import (

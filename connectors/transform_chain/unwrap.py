@@ -1,15 +1,13 @@
-"""ExtractNewRecordState and the plain RegexRouter: the transforms that the encoder itself knows, as parts of the record's form."""
+"""ExtractNewRecordState: the transform that the encoder itself knows, as a part of the record's form."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from cdcworker.connectors.config.converters import NOT_AVAILABLE, NULLS, flag
 from cdcworker.connectors.config.definition import PARSERS, ConfigKey, Validator, matches, nearest, one_of
-from cdcworker.schemas import patterns
-from cdcworker.schemas.record_format import GROUP, AddedField, Deletes, FlatFormat
+from cdcworker.schemas.record_format import AddedField, Deletes, FlatFormat
 
 UNWRAP: Final = "io.debezium.transforms.ExtractNewRecordState"
 _NEW_MODES: Final[dict[str, tuple[Deletes, bool]]] = {
@@ -70,24 +68,6 @@ _MODES_DOC: Final = "What becomes of a deletion: nothing, a tombstone, or the ro
 _OLD_DOC: Final = "Former key for delete.tombstone.handling.mode, which counts where both are set."
 
 
-def router_keys(at: str, group: str) -> Iterable[ConfigKey]:
-    """Yields the keys of RegexRouter; `at` is what they begin with."""
-    yield ConfigKey(f"{at}regex", required=True, group=group, validator=patterns.problem, doc="A whole topic name.")
-    yield ConfigKey(
-        f"{at}replacement",
-        required=True,
-        group=group,
-        validator=_replacement,
-        topics="template",
-        doc="The new name; $1 is a group.",
-    )
-
-
-def _replacement(value: str) -> str | None:
-    rest = GROUP.sub("", value)
-    return None if re.fullmatch(r"[A-Za-z0-9._\-]*", rest) else "expects characters of a topic name, and $1 for groups"
-
-
 def check_added(name: str, value: Iterable[str], known: Iterable[str]) -> Iterable[tuple[str, str]]:
     """Yields what is wrong with fields that are added, of which `known` are those of the source block."""
     fields = frozenset(known)
@@ -96,14 +76,6 @@ def check_added(name: str, value: Iterable[str], known: Iterable[str]) -> Iterab
         if added.struct == "source" and added.field not in fields:
             near = nearest(added.field, fields)
             yield name, f"names no field of source{f'; did you mean {near}?' if near else ''}"
-
-
-def check_route(name: str, regex: str, replacement: str) -> Iterable[tuple[str, str]]:
-    """Yields what is wrong with the groups of a replacement."""
-    pattern = patterns.required(regex)
-    for group, number in GROUP.findall(replacement):
-        if (group and group not in pattern.names) or (number and int(number) > pattern.groups):
-            yield name.removesuffix("regex") + "replacement", "names a group that regex does not have"
 
 
 def flat_of(config: Mapping[str, str], at: str, *, tombstones: bool) -> FlatFormat:

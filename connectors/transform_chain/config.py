@@ -17,18 +17,17 @@ from cdcworker.connectors.config.converters import (
 )
 from cdcworker.connectors.config.definition import PARSERS, ConfigKey, Validator, nearest
 from cdcworker.connectors.config.refusals import Refusal, Sentence
-from cdcworker.connectors.transforms import definitions
-from cdcworker.connectors.transforms.chain import Stage, TransformChain
-from cdcworker.connectors.transforms.definitions import PREDICATES, ROUTER, TRANSFORMS, short_name
-from cdcworker.connectors.transforms.transform import Transform
-from cdcworker.connectors.transforms.unwrap import (
+from cdcworker.connectors.transform_chain.chain import Stage, TransformChain
+from cdcworker.connectors.transform_chain.unwrap import (
     UNWRAP,
     check_added,
-    check_route,
     flat_of,
-    router_keys,
     unwrap_keys,
 )
+from cdcworker.connectors.transforms import definitions
+from cdcworker.connectors.transforms.debezium import definitions as debezium
+from cdcworker.connectors.transforms.definitions import PREDICATES, ROUTER, short_name
+from cdcworker.connectors.transforms.transform import Transform
 from cdcworker.schemas import patterns
 from cdcworker.schemas.record_format import RecordFormat, RegexRoute
 
@@ -41,6 +40,8 @@ EXAMPLE: Final = {
     "transforms.route.type": ROUTER,
 }
 """Names the transforms that the encoder knows, so that their keys can be shown."""
+TRANSFORMS: Final = {**definitions.TRANSFORMS, **debezium.TRANSFORMS}
+"""By class name; RegexRouter and ExtractNewRecordState, which the record's form may have, are not among them."""
 TRANSFORM_CLASSES: Final = (UNWRAP, ROUTER, *TRANSFORMS)
 KNOWN: Final[Mapping[Plural, Mapping[str, str]]] = {
     "transforms": {
@@ -52,11 +53,10 @@ KNOWN: Final[Mapping[Plural, Mapping[str, str]]] = {
 }
 """Class names by what a config says."""
 _ELSEWHERE: Final = {
-    "ByLogicalTableRouter": f"to bring several tables into one topic take {ROUTER} with regex and replacement, where keys "
-    "are unique over these tables (key.enforce.uniqueness=false); it adds no field to keys",
-    "EventRouter": "read the table of the outbox as it is, and transform where the topic is read",
+    "ContentBasedRouter": "route by a column's text with EventRouter, or by the topic's name with RegexRouter",
     "Filter": "leave tables and columns out with table.include.list and column.exclude.list, or take Kafka Connect's Filter"
     " with a predicate",
+    "TimezoneConverter": "set the session's zone at the database; TimestampConverter writes moments in UTC",
 }
 """Transforms that existing configs name and that there are not, by what to do instead."""
 
@@ -67,8 +67,8 @@ def _few(names: list[str], plural: Plural = "transforms") -> str | None:
 
 TRANSFORMS_KEY: Final = ConfigKey(
     "transforms", "LIST", [], group=GROUP, recommended=("unwrap",), validator=_few,
-    doc="Names of transforms, in the order in which they are applied; `transforms.<name>.type` is a class of Kafka Connect's, or "
-    "ExtractNewRecordState.",
+    doc="Names of transforms, in the order in which they are applied; `transforms.<name>.type` is a class of Kafka Connect's "
+    "or of Debezium's.",
 )  # fmt: skip
 PREDICATES_KEY: Final = ConfigKey(
     "predicates", "LIST", [], group=GROUP, validator=lambda names: _few(names, "predicates"),
@@ -142,7 +142,7 @@ def _type_key(config: Mapping[str, str], plural: Plural, name: str, problem: str
         hint = _ELSEWHERE.get(short_name(value)) or (
             f"did you mean {near}?"
             if near
-            else f"it is no {noun} of Kafka Connect's own; transform where the topic is read"
+            else f"it is no {noun} of Kafka Connect's own or of Debezium's; transform where the topic is read"
         )
         return Refusal(f"Class could not be found: {hint}")
 
@@ -168,7 +168,7 @@ def own_keys(plural: Plural, kind: str, at: str, group: str) -> Iterator[ConfigK
         f"{at}negate", "BOOLEAN", False, group=group, doc="Whether it is applied where the predicate is not met."
     )
     if kind == ROUTER:
-        yield from router_keys(at, group)
+        yield from definitions.router_keys(at, group)
     else:
         yield from definitions.under(TRANSFORMS[kind].keys, at, group)
 
@@ -196,7 +196,7 @@ def transform_checks(source_fields: Iterable[str]) -> Callable[[Mapping[str, Any
                 for key in ("add.fields", "add.headers"):
                     yield from check_added(at + key, config[at + key], known)
             elif kind == ROUTER:
-                yield from check_route(f"{at}regex", config[f"{at}regex"], config[f"{at}replacement"])
+                yield from definitions.check_route(f"{at}regex", config[f"{at}regex"], config[f"{at}replacement"])
             elif kind is not None:
                 definition = TRANSFORMS[kind]
                 own = {each.name: config[at + each.name] for each in definition.keys}

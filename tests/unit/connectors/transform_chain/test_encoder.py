@@ -4,10 +4,10 @@ import json
 from dataclasses import replace
 
 import pytest
+from cdcworker.connectors.transform_chain.config import chain_of, format_of
+from cdcworker.connectors.transform_chain.encoder import WRITERS_MAX, TransformEncoder, encoder_of
 from cdcworker.connectors.transforms.avro_form import JSON_WRITTEN, REGISTERED, avro_of, schema_of
-from cdcworker.connectors.transforms.config import chain_of, format_of
 from cdcworker.connectors.transforms.data import ConnectSchema
-from cdcworker.connectors.transforms.encoder import WRITERS_MAX, TransformEncoder, encoder_of
 from cdcworker.schemas.avro import canonical, murmur2, unframe
 from cdcworker.schemas.change import Column, PlainRecord
 from cdcworker.schemas.connect_json import connect_schema

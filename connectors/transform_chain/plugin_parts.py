@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from cdcworker.connectors.config.converters import CONVERTERS, JSON, NOT_AVAILABLE, converter_keys
 from cdcworker.connectors.config.definition import ConfigKey
-from cdcworker.connectors.transforms.config import KNOWN, TRANSFORM_CLASSES, Plural, own_keys
+from cdcworker.connectors.transform_chain.config import KNOWN, TRANSFORM_CLASSES, Plural, own_keys
 from cdcworker.connectors.transforms.definitions import PREDICATES, short_name
 
 SIMPLE_HEADERS: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
@@ -37,6 +37,16 @@ _DOCS: Final[Mapping[str, str]] = {
     "Timestamp; other types are an error.",
     "Filter": "Leaves out every record that it is applied to: give it a predicate.",
     "TimestampRouter": "A topic whose name has the record's time in it.",
+    "EventRouter": "The events of an outbox table: each inserted row becomes a record with its payload, in the topic that a column names. "
+    "Deletes of rows are left out.",
+    "ToLogicalTopicRouter": "Several tables in one topic, with the table's name in the keys.",
+    "ByLogicalTableRouter": "The former name of ToLogicalTopicRouter.",
+    "ExtractChangedRecordState": "Headers with the names of the columns that an update has changed, and of those that it has not. It needs "
+    "the whole row before the change (REPLICA IDENTITY FULL).",
+    "PartitionRouting": "The partition of a record by fields of its envelope in place of its key.",
+    "HeaderToValue": "Headers as fields of the value.",
+    "DecodeLogicalDecodingMessageContent": "The JSON object in a message of `pg_logical_emit_message` as the row of an insert, for "
+    "EventRouter behind it. Another content is an error.",
     "HasHeaderKey": "Met by records that have a header of this name.",
     "RecordIsTombstone": "Met by records without a value.",
     "TopicNameMatches": "Met by records whose topic's name an expression matches as a whole.",

@@ -1,0 +1,1 @@
+"""Chains of transforms: the keys that make them, how records pass them, and how what comes out is written."""
