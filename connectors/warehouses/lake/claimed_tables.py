@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,6 +25,8 @@ class ThreadView:
     tables: LakeTables
     side: SideTables
     session: SparkSession
+    origin: Any
+    """What the session came from."""
 
 
 class ClaimedTables:
@@ -39,24 +41,20 @@ class ClaimedTables:
     _states: dict[str, Manifest]
     _versions: dict[str, Any]
     _locks: TableLocks
+    _new_session: Any
 
     def thread_copy(self) -> Self:
-        raise NotImplementedError
-
-    def release(self) -> None:
         raise NotImplementedError
 
     def _spark(self) -> SparkSession:
         raise NotImplementedError
 
-    @contextlib.contextmanager
-    def thread_view(self) -> Iterator[ThreadView]:
-        """Opens the tables for the calling thread."""
+    def thread_view(self, known: ThreadView | None) -> ThreadView:
+        """Returns the tables for the calling thread: those of `known`, its view before, while Spark is the same process."""
+        if known is not None and known.origin == self._new_session:
+            return known
         own = self.thread_copy()
-        try:
-            yield ThreadView(own._tables, own._side, own._spark())
-        finally:
-            own.release()
+        return ThreadView(own._tables, own._side, own._spark(), self._new_session)
 
     def maintained(self) -> Mapping[str, TableName]:
         """Returns the tables that the writer has claimed, by topic; none before it has claimed any."""

@@ -95,6 +95,7 @@ class LakeMaintenance:
         """Names of files that do not fit into memory."""
         self._tended: dict[TableName, int] = {}
         """The number of the state that a table had when its tombstones were pruned."""
+        self._view: ThreadView | None = None
         self._next = ""
         """The topic with which the next run begins: one that did not come to all tables goes on there."""
 
@@ -108,7 +109,8 @@ class LakeMaintenance:
             policy = replace(policy, window=Window())
         if not there or not is_open(policy):
             return None
-        with translated({"sink": self._sink}), self._writer.thread_view() as view:
+        with translated({"sink": self._sink}):
+            view = self._view = self._writer.thread_view(self._view)
             run = MaintenanceRun(self._writer, policy, view, self._sink, self._large, self._tended)
             self._next = run.all(there, self._next, stopping)
         return run.result.numbers()
@@ -216,8 +218,10 @@ class MaintenanceRun:
     def _rewrite(self, tables: CompactsFiles, one: _Compacted, files: Sequence[DataFileView]) -> None:
         result = self.result
         done = tables.rewrite(one.place, files, one.schema)
-        if done is None or len(done.files) < len(files):
-            self._large.add(files[0 if done is None and len(files) == 1 else len(done.files) if done else 1].name)
+        fitting = 0 if done is None else len(done.files)
+        if fitting < len(files):
+            # One file alone is no reason to write it again, so the first that can be too large is the second one.
+            self._large.add(files[max(fitting, min(1, len(files) - 1))].name)
         if done is None:
             return
         try:
@@ -256,6 +260,9 @@ class MaintenanceRun:
             if self._tended.get(place) != found.state.version:
                 self._side.tend(self._session, place, found.state)
                 self._tended[place] = found.state.version
+            after = self._tables.load(place)
+            if after is not None and after.version != found.version:
+                self._writer.moved_on(topic, after.version)
             return count
 
     def _expire_shared(self, place: TableName) -> int:

@@ -8,6 +8,9 @@ import os
 import time
 
 import pytest
+from cdcworker.connectors.api.table_batch import VisibleThrough
+from cdcworker.connectors.warehouses.consistent_sets import PublishedSet, SetMember
+from cdcworker.connectors.warehouses.lake.consistent_sets import WholeLakeWriter
 from cdcworker.connectors.warehouses.lake.delta_files import file_table
 from cdcworker.connectors.warehouses.lake.maintenance.policy import MaintenancePolicy
 from cdcworker.connectors.warehouses.lake.maintenance.snapshots import ExpiryGoal
@@ -22,7 +25,7 @@ from tests import change_streams
 from tests.contract import warehouses as contract
 from tests.unit.connectors.arrow import test_reduce as scripts
 
-from .file_lake import opened
+from .file_lake import everything, opened
 
 ORDERS = TableName("public", "orders")
 OTHER = TableName("public", "other")
@@ -262,8 +265,6 @@ def test_the_files_of_versions_within_the_kept_age_stay(tmp_path):
         aged(path, 30)
     assert orphans(writer, 60.0) == 0
     table = writer._tables._file_tables.table(ORDERS)
-    from .file_lake import everything
-
     schema = writer._tables.rows(ORDERS).schema
     found = everything(table, version, table.layout(version), schema)
     assert sorted(zip(found["id"].to_pylist(), found["n"].to_pylist(), strict=True), key=repr) == rows
@@ -307,3 +308,25 @@ def test_a_table_tells_how_long_its_removed_files_stay(tmp_path):
     assert orphans(writer) == 0
     told("interval 0 seconds")
     assert orphans(writer) == 6
+
+
+def test_the_versions_that_the_valid_set_names_and_the_next_one_will_are_kept(tmp_path):
+    _, writer = filled(tmp_path)
+    sets = WholeLakeWriter(writer._tables, "sink")
+    assert sets.kept_versions(ORDERS) == set()
+    state = writer._states[contract.TOPIC]
+    other = SetMember(OTHER, state, 9)
+    members = {contract.TOPIC: SetMember(tuple(ORDERS), state, 3), contract.OTHER: other}
+    sets._sets.shown = {"shop": PublishedSet(VisibleThrough(1, 1), members)}
+    sets._places[contract.TOPIC] = ORDERS
+    sets.moved_on(contract.TOPIC, 5)
+    assert sets.kept_versions(ORDERS) == {3, 5}
+    assert sets.shared_places() == (TableName("_cdcworker", "set_sink"),)
+
+
+def test_a_run_of_another_task_of_the_sink_leaves_tables_that_it_has_not_claimed(tmp_path):
+    _, writer = filled(tmp_path)
+    other = opened(tmp_path)
+    other.claim([contract.OTHER])
+    assert maintained(other) is None
+    assert len(files_of(writer)) == 6
