@@ -13,7 +13,7 @@ from cdcworker.schemas.patterns import Pattern
 from cdcworker.schemas.record_format import RegexRoute
 
 SHARED: Final = "records of other tables come into its topic too"
-_HEADERS_ONLY: Final = ("DropHeaders", "InsertHeader")
+_HEADERS_ONLY: Final = ("DropHeaders", "ExtractChangedRecordState", "InsertHeader")
 _TOMBSTONES: Final = "RecordIsTombstone"
 _BY_TOPIC: Final = "TopicNameMatches"
 

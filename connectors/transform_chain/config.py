@@ -45,7 +45,8 @@ TRANSFORMS: Final = {**definitions.TRANSFORMS, **debezium.TRANSFORMS}
 TRANSFORM_CLASSES: Final = (UNWRAP, ROUTER, *TRANSFORMS)
 KNOWN: Final[Mapping[Plural, Mapping[str, str]]] = {
     "transforms": {
-        **{short_name(name): name for name in TRANSFORM_CLASSES},
+        # Kafka Connect's classes come first: a short name that Debezium has too is theirs.
+        **{short_name(name): name for name in reversed(TRANSFORM_CLASSES)},
         **{name: name for name in TRANSFORM_CLASSES},
         "io.debezium.transforms.UnwrapFromEnvelope": UNWRAP,
     },
@@ -53,9 +54,6 @@ KNOWN: Final[Mapping[Plural, Mapping[str, str]]] = {
 }
 """Class names by what a config says."""
 _ELSEWHERE: Final = {
-    "ContentBasedRouter": "route by a column's text with EventRouter, or by the topic's name with RegexRouter",
-    "Filter": "leave tables and columns out with table.include.list and column.exclude.list, or take Kafka Connect's Filter"
-    " with a predicate",
     "TimezoneConverter": "set the session's zone at the database; TimestampConverter writes moments in UTC",
 }
 """Transforms that existing configs name and that there are not, by what to do instead."""

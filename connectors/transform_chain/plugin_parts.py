@@ -47,11 +47,13 @@ _DOCS: Final[Mapping[str, str]] = {
     "HeaderToValue": "Headers as fields of the value.",
     "DecodeLogicalDecodingMessageContent": "The JSON object in a message of `pg_logical_emit_message` as the row of an insert, for "
     "EventRouter behind it. Another content is an error.",
+    "io.debezium.transforms.Filter": "Leaves out the records for which a condition in CEL is false.",
+    "ContentBasedRouter": "The topic that an expression in CEL gives for a record.",
     "HasHeaderKey": "Met by records that have a header of this name.",
     "RecordIsTombstone": "Met by records without a value.",
     "TopicNameMatches": "Met by records whose topic's name an expression matches as a whole.",
 }
-"""What the classes do, by their names without package and without `$Key` or `$Value`."""
+"""What the classes do, by their names without package and without `$Key` or `$Value`, and whole where Kafka Connect has another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class PluginPart:
     @property
     def doc(self) -> str:
         """What a transform or a predicate does."""
-        return _DOCS.get(short_name(self.name).partition("$")[0], "")
+        return _DOCS.get(self.name) or _DOCS.get(short_name(self.name).partition("$")[0], "")
 
 
 def _bare(keys: Iterable[ConfigKey], prefix: str) -> tuple[ConfigKey, ...]:

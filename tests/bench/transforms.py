@@ -61,6 +61,9 @@ PYTHON: Final[Mapping[str, Mapping[str, str]]] = {
 }  # fmt: skip
 """One transform of each class with usual keys, over flat rows."""
 DEBEZIUM: Final[Mapping[str, Mapping[str, str]]] = {
+    "filter_cel": {
+        "type": "io.debezium.transforms.Filter", "language": "cel", "condition": "value.op == 'c' && value.after.id >= 0",
+    },
     "event_router": {
         "type": "io.debezium.transforms.outbox.EventRouter", "table.field.event.key": "n",
         "table.field.event.payload": "name", "route.by.field": "name", "route.topic.regex": "(row).*",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from cdcworker.connectors.config.definition import ConfigKey, non_empty, one_of_any_case
 from cdcworker.connectors.config.refusals import Sentence
+from cdcworker.connectors.transforms.conditions.expression import Expression, problem
+from cdcworker.connectors.transforms.conditions.expression_text import Language
 from cdcworker.connectors.transforms.debezium.changed_state import ExtractChangedRecordState
 from cdcworker.connectors.transforms.debezium.event_router import (
     AdditionalField,
@@ -19,6 +21,7 @@ from cdcworker.connectors.transforms.debezium.json_shape import ShapeOptions
 from cdcworker.connectors.transforms.debezium.logical_message import DecodeLogicalDecodingMessageContent
 from cdcworker.connectors.transforms.debezium.logical_topic_router import KeyField, ToLogicalTopicRouter
 from cdcworker.connectors.transforms.debezium.partition_routing import PartitionRouting
+from cdcworker.connectors.transforms.debezium.scripting import ContentBasedRouter, Filter, Scope
 from cdcworker.connectors.transforms.definitions import (
     Config,
     Problems,
@@ -27,6 +30,8 @@ from cdcworker.connectors.transforms.definitions import (
     key,
     replacement_problem,
 )
+from cdcworker.connectors.transforms.routing import TopicNameMatches
+from cdcworker.connectors.transforms.transform import Transform
 from cdcworker.schemas import patterns
 from cdcworker.schemas.record_format import RegexRoute
 
@@ -281,6 +286,60 @@ def _of_headers_and_messages() -> Iterable[TransformDefinition]:
     )  # fmt: skip
 
 
+# Expressions
+
+_LANGUAGES: Final[Mapping[str, Language]] = {"cel": "cel", "jsr223.groovy": "groovy"}
+
+
+def _language(value: str) -> str | None:
+    if value.lower() in _LANGUAGES:
+        return None
+    return f"is not available: expects {' or '.join(_LANGUAGES)}"
+
+
+def _expression_keys(name: str, doc: str) -> tuple[ConfigKey, ...]:
+    return (
+        key("topic.regex", importance="LOW", validator=patterns.problem, doc="An expression for the whole name of a topic; others pass as they are."),
+        key(
+            "language", importance="HIGH", required=True, validator=_language, recommended=tuple(_LANGUAGES),
+            doc="cel; or jsr223.groovy for expressions that mean the same in CEL.",
+        ),
+        key(name, importance="HIGH", required=True, validator=non_empty, doc=f"{doc} It can name value, key, topic and headers."),
+        key(
+            "null.handling.mode", importance="LOW", default="keep", validator=one_of_any_case("keep", "drop", "evaluate"),
+            recommended=("keep", "drop", "evaluate"), doc="What becomes of tombstones: they pass, are left out, or are judged like others.",
+        ),
+    )  # fmt: skip
+
+
+def _with_expression(name: str, kind: Callable[[Expression, Scope], Transform]) -> Callable[[Config], Transform]:
+    def make(config: Config) -> Transform:
+        regex = (config["topic.regex"] or "").strip()
+        topics = TopicNameMatches(patterns.required(regex)) if regex else None
+        expression = Expression(config[name], _LANGUAGES[config["language"].strip().lower()])
+        return kind(expression, Scope(topics, config["null.handling.mode"].lower()))
+
+    return make
+
+
+def _check_expression(name: str) -> Callable[[Config], Problems]:
+    def check(config: Config) -> Problems:
+        found = problem(config[name], _LANGUAGES[config["language"].strip().lower()])
+        if found:
+            yield name, found
+
+    return check
+
+
+def _of_expressions() -> Iterable[TransformDefinition]:
+    for kind, name, doc in (
+        (Filter, "condition", "Records for which it is true are kept."),
+        (ContentBasedRouter, "topic.expression", "The topic of a record; null: the one that it has."),
+    ):
+        keys, make = _expression_keys(name, doc), _with_expression(name, kind)
+        yield TransformDefinition(f"{PACKAGE}{kind.__name__}", keys, make, _check_expression(name))
+
+
 TRANSFORMS: Final[Mapping[str, TransformDefinition]] = {
     each.name: each
     for each in (
@@ -299,6 +358,7 @@ TRANSFORMS: Final[Mapping[str, TransformDefinition]] = {
         ),
         *_of_envelopes(),
         *_of_headers_and_messages(),
+        *_of_expressions(),
     )
 }
 """By class name; ExtractNewRecordState, which the encoder itself knows, is not among them."""

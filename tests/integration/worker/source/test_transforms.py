@@ -320,6 +320,12 @@ def test_a_router_alone_leads_tables_to_one_topic_in_the_form_of_the_source(sour
 
 
 OUTBOX = {
+    "wanted": {
+        "type": "io.debezium.transforms.Filter",
+        "language": "jsr223.groovy",
+        "condition": "value.after?.type != 'Unwanted'",
+        "predicate": "table",
+    },
     "decode": {"type": "io.debezium.connector.postgresql.transforms.DecodeLogicalDecodingMessageContent"},
     "outbox": {
         "type": "io.debezium.transforms.outbox.EventRouter",
@@ -339,13 +345,18 @@ def test_events_of_an_outbox_table_and_of_messages_arrive_once_in_their_topics(s
         " insert into outbox values (1, 'order', 'a', 'Created', 0, '{\"total\": 1}')"
     )
     shop = source("outbox")
-    predicates = {"outbox": {"type": f"{PACKAGE}predicates.TopicNameMatches", "pattern": r".*\.(outbox|message)"}}
+    matches = f"{PACKAGE}predicates.TopicNameMatches"
+    predicates = {
+        "outbox": {"type": matches, "pattern": r".*\.(outbox|message)"},
+        "table": {"type": matches, "pattern": r".*\.outbox"},
+    }
     shop.put(OUTBOX, predicates)
     orders, returns = "outbox.event.order", "outbox.event.return"
     shop.records(orders, 1)
     shop.wait_loaded(2)
     with db.transaction():
         db.execute("insert into outbox values (2, 'order', 'b', 'Paid', 1, '{\"total\": 2}')")
+        db.execute("insert into outbox values (9, 'order', 'z', 'Unwanted', 1, '{}')")
         db.execute("delete from outbox; insert into items values (1)")
         content = '{"id": 3, "aggregatetype": "return", "aggregateid": "c", "payload": {"total": 3, "why": null}}'
         db.execute("select pg_logical_emit_message(true, 'outbox', %s)", [content])

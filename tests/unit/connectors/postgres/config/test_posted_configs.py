@@ -121,10 +121,10 @@ def test_older_and_newer_settings_of_deletions_are_understood(mode, old, tombsto
         ),
         (
             "transforms.unwrap.type",
-            "io.debezium.transforms.ContentBasedRouter",
-            "by a column's text with EventRouter",
+            "io.debezium.transforms.TimezoneConverter",
+            "TimestampConverter writes moments in UTC",
         ),
-        ("transforms.unwrap.type", "io.debezium.transforms.Filter", "take Kafka Connect's Filter with a predicate"),
+        ("transforms.unwrap.type", "io.debezium.transforms.Filter", "transforms.unwrap.condition"),
         ("transforms.unwrap.type", "com.example.Mine", "Class could not be found"),
         (
             "value.converter",

@@ -8,6 +8,7 @@ from cdcworker.connectors.transform_chain.config import PREDICATES_KEY, TRANSFOR
 DEFINITION = ConfigDef(
     [*SOURCE_KEYS, TRANSFORMS_KEY, PREDICATES_KEY], check=transform_checks(("lsn",)), more=transform_keys
 )
+FILTER = "io.debezium.transforms.Filter"
 ROUTER = {"topic_regex": "(.*)", "topic_replacement": "$1"}
 PARTITIONS = {"partition_payload_fields": "after.id", "partition_topic_num": "3"}
 
@@ -37,7 +38,11 @@ def problems(kind, **keys):
         ("PartitionRouting", {**PARTITIONS, "partition_payload_fields": ""}, "String must be non-empty"),
         ("PartitionRouting", {**PARTITIONS, "partition_hash_function": "murmur"}, "is not available: expects java"),
         ("HeaderToValue", {"headers": "a", "fields": "b,c", "operation": "copy"}, "must have the same number of elements"),
-        ("io.debezium.transforms.Filter", {}, "take Kafka Connect's Filter with a predicate"),
+        (FILTER, {"language": "cel", "condition": "value.op =="}, "transforms.t.condition is no expression of CEL"),
+        (FILTER, {"language": "jsr223.groovy", "condition": "value.op ==~ /c/"}, "write it in CEL with language=cel"),
+        (FILTER, {"language": "jsr223.graal.js", "condition": "true"}, "is not available: expects cel or jsr223.groovy"),
+        (FILTER, {"language": "cel", "condition": "true", "null_handling_mode": "x"}, "KEEP, DROP, EVALUATE"),
+        ("ContentBasedRouter", {"language": "cel"}, 'Missing required configuration "transforms.t.topic.expression"'),
         ("io.debezium.transforms.TimezoneConverter", {}, "TimestampConverter writes moments in UTC"),
     ],
 )  # fmt: skip
@@ -59,7 +64,13 @@ def test_what_cannot_work_is_refused(kind, keys, problem):
         ("PartitionRouting", {**PARTITIONS, "partition_hash_function": "java"}),
         ("HeaderToValue", {"headers": "a", "fields": "b", "operation": "Move"}),
         ("DecodeLogicalDecodingMessageContent", {}),
+        (FILTER, {"language": "jsr223.groovy", "condition": "value.op == 'u' && value.before.id == 2"}),
+        ("ContentBasedRouter", {"language": "jsr223.groovy", "topic_expression": "value.op == 'u' ? 'updates' : null"}),
     ],
 )
 def test_what_debezium_s_documentation_shows_is_taken(kind, keys):
     assert problems(kind, **keys) == []
+
+
+def test_the_short_name_of_a_filter_is_kafka_connect_s():
+    assert problems("Filter") == []

@@ -141,6 +141,43 @@ def test_a_struct_has_no_hash_code(kit, envelopes):
         partition(kit, envelopes.record(ORDERS, "c", {"id": 1}), "after")
 
 
+# --- expressions
+
+
+def test_a_condition_keeps_the_records_that_meet_it(kit, envelopes):
+    keys = {"language": "jsr223.groovy", "condition": "value.op == 'u' && value.before.id == 2"}
+    chain = kit.chain(f"{PACKAGE}Filter", **keys)
+    kept = envelopes.record(ORDERS, "u", {"id": 2}, {"id": 2})
+    assert chain.apply(kept) is kept
+    assert chain.apply(envelopes.record(ORDERS, "u", {"id": 3}, {"id": 3})) is None
+    assert chain.apply(envelopes.record(ORDERS, "d", None, {"id": 2})) is None
+    assert chain.take_filtered() == {"t": 2}
+    with pytest.raises(CdcError, match="neither true nor false"):
+        kit.applied(f"{PACKAGE}Filter", kept, language="cel", condition="value.op")
+
+
+@pytest.mark.parametrize(("mode", "kept"), [("keep", True), ("drop", False), ("evaluate", True)])
+def test_tombstones_are_kept_dropped_or_judged(kit, mode, kept):
+    keys = {"language": "cel", "condition": "value == null", "null_handling_mode": mode}
+    tombstone = kit.value(None, None)
+    assert (kit.chain(f"{PACKAGE}Filter", **keys).apply(tombstone) is tombstone) is kept
+
+
+def test_an_expression_holds_for_some_topics(kit, envelopes):
+    record = envelopes.record(ORDERS, "c", {"id": 1})
+    keys = {"language": "cel", "condition": "false", "topic_regex": "other"}
+    assert kit.applied(f"{PACKAGE}Filter", record, **keys) is record
+
+
+def test_an_expression_gives_the_topic(kit, envelopes):
+    keys = {"language": "jsr223.groovy", "topic_expression": "value.op == 'u' ? 'updates' : null"}
+    record = envelopes.record(ORDERS, "c", {"id": 1})
+    assert kit.applied(f"{PACKAGE}ContentBasedRouter", record, **keys) is record
+    assert kit.applied(f"{PACKAGE}ContentBasedRouter", envelopes.record(ORDERS, "u"), **keys).topic == "updates"
+    with pytest.raises(CdcError, match="gives no text for a topic"):
+        kit.applied(f"{PACKAGE}ContentBasedRouter", record, language="cel", topic_expression="1")
+
+
 # --- headers as fields
 
 
