@@ -11,7 +11,7 @@ from typing import Any, Literal
 from cdcworker.connectors.config import secret_names
 from cdcworker.connectors.config.definition import nearest
 from cdcworker.connectors.config.refusals import SHOWN_CHARS_MAX
-from cdcworker.connectors.snapshot_jobs import SNAPSHOT
+from cdcworker.connectors.snapshot_jobs import MAINTENANCE, SNAPSHOT
 from cdcworker.schemas.errors import CdcError, declare
 
 UNKNOWN_CLASS = declare(
@@ -148,6 +148,7 @@ _PLUGINS = (
         "cdcworker.connectors.spark.connector:SparkSink",
         ("cdcworker.spark",),
         "Spark Structured Streaming into a warehouse",
+        jobs=(MAINTENANCE,),
         measures=True,
         needs=("pyspark", "pyarrow"),
         checks=("cdcworker.connectors.warehouses.postgres.connection",),

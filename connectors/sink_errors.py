@@ -150,6 +150,13 @@ TARGET_BROKEN = declare(
     " and let it be loaded again. The other tables go on meanwhile. With schema.change.policy=halt or fail the whole task has"
     " stopped: restart it then.",
 )
+MAINTENANCE_FAILED = declare(
+    "spark.maintenance_failed",
+    "internal",
+    "A table of a lake was not maintained",
+    "Nothing is lost, and batches go on: the next run tries again. If it does not work either, the task's log at level DEBUG says"
+    " where it failed; maintenance.interval.ms=0 switches it off.",
+)
 TARGET_LOCKED = declare(
     "spark.target_locked",
     "transient",

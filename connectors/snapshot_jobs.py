@@ -1,4 +1,5 @@
-"""What may be asked of a connector's tasks beside their usual work: reading rows of tables once more."""
+"""What may be asked of a connector's tasks beside their usual work: reading rows of tables once more, and maintenance of the
+tables of a lake."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from cdcworker.schemas import patterns
 from cdcworker.schemas.change import JsonObject
 
 SNAPSHOT: Final = "snapshot"
+MAINTENANCE: Final = "maintenance"
 TABLES_MAX: Final = 100
 PATTERN_MAX: Final = 500
 FILTER_MAX: Final = 2_000

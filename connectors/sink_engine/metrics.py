@@ -10,6 +10,7 @@ from typing import Any
 
 from cdcworker.connectors.api.table_batch import SinkBatch
 from cdcworker.connectors.arrow.commit_times import note
+from cdcworker.connectors.sink_engine.maintenance_metrics import MaintenanceMetrics
 from cdcworker.connectors.telemetry.latency import REPORTED, LatencyHistogram
 
 
@@ -37,6 +38,7 @@ class SinkMetrics:
     limits: tuple[int, int] = (1 << 62, 1 << 62)
     """The most records of a batch now, and as configured."""
     latency: LatencyHistogram = field(default_factory=LatencyHistogram)
+    maintenance: MaintenanceMetrics = field(default_factory=MaintenanceMetrics)
 
     def add(self, counts: Mapping[str, Any], batch: SinkBatch, batch_ms: dict[str, int], records: int) -> None:
         self.rows += counts["rows"]
@@ -80,4 +82,5 @@ class SinkMetrics:
             "dead_letters": self.dead_letters,
             "flushes": dict(self.flushes),
             REPORTED: self.latency.numbers(),
+            **self.maintenance.numbers(),
         }

@@ -53,6 +53,7 @@ class SparkSink:
         from cdcworker.connectors.sink_engine.policy import policy_of
         from cdcworker.connectors.sink_engine.pump import Pump, SinkTelemetry
         from cdcworker.connectors.sink_engine.stage_progress import StageProgress
+        from cdcworker.connectors.sink_engine.table_maintenance import MaintenanceThread
         from cdcworker.connectors.spark.query_source import SparkQuerySource
         from cdcworker.connectors.spark.settings import settings_of
 
@@ -64,7 +65,8 @@ class SparkSink:
         telemetry = SinkTelemetry(StageProgress(context.beat), SinkMetrics())
         source = SparkQuerySource(spec, context, settings, telemetry, writer, state.path)
         pump = Pump(spec, context, source, writer, policy, telemetry, state.path)
-        with contextlib.closing(state):
+        maintenance = kind_of(config).maintenance(config, writer, spec.connector)
+        with contextlib.closing(state), MaintenanceThread(maintenance, telemetry.metrics, context):
             state.open()
             pump.run()
 

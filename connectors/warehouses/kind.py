@@ -57,6 +57,18 @@ class LedgerAdmin(Protocol):
         partition, and where that is known `batch`, `at_ms`, `dead` (an error code), `row` (this, newer, older, absent)."""
 
 
+class TableMaintenance(Protocol):
+    """Keeps the tables of a task small and quick to read, beside its batches, in a thread of its own."""
+
+    @property
+    def interval_s(self) -> float:
+        """How long after the end of a run the next one begins; 0: only when it is asked for."""
+
+    def maintain(self, stopping: Callable[[], bool], *, at_once: bool = False) -> Mapping[str, Any] | None:
+        """Makes one run, until `stopping` at the latest, and returns what it has done; None: it is not the time for one, or no
+        table is known yet. `at_once`: at any time of the day."""
+
+
 class DeadLetterStore(Protocol):
     """The dead letters that one sink has set aside in its target."""
 
@@ -83,6 +95,10 @@ def _no_findings(_config: ParsedConfig) -> Sequence[CheckFinding]:
 
 def _no_problems(_config: ParsedConfig) -> Iterable[tuple[str, str]]:
     return ()
+
+
+def _no_maintenance(_config: ParsedConfig, _writer: TableWriter, _sink: str) -> TableMaintenance | None:
+    return None
 
 
 def _no_names(_config: Mapping[str, Any]) -> Sequence[str]:
@@ -148,6 +164,8 @@ class WarehouseKind:
     """Returns the statements that give a role the least rights that a sink needs; None: the kind has no roles."""
     open: Callable[[ParsedConfig, WriterTask], TableWriter]
     """Returns the writer of one task; nothing is connected to before it is used."""
+    maintenance: Callable[[ParsedConfig, TableWriter, str], TableMaintenance | None] = _no_maintenance
+    """Returns what looks after the tables that the writer of a sink's task writes; None: there is nothing to be done."""
     admin: Callable[[ParsedConfig, LedgerAccess, SparkHost], AbstractContextManager[LedgerAdmin]]
     dead_letters: Callable[[ParsedConfig, LedgerAccess, SparkHost], AbstractContextManager[DeadLetterStore]]
     verify_side: Callable[[ParsedConfig, LedgerAccess, SparkHost], AbstractContextManager[TargetSide]]

@@ -13,7 +13,7 @@ from cdcworker.connectors.sink_engine.warehouse_kinds import kind_of
 from cdcworker.connectors.spark.config import CONFIG_DEF
 from cdcworker.connectors.spark.connector import SparkSink
 from cdcworker.connectors.warehouses.kind import WriterTask
-from cdcworker.connectors.warehouses.lake.catalog_properties import judged_properties
+from cdcworker.connectors.warehouses.lake.catalog.catalog_properties import judged_properties
 from cdcworker.connectors.warehouses.lake.kind import catalog_settings
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.security import allowed_targets
@@ -358,7 +358,7 @@ def test_an_error_tells_nothing_of_a_secret(text):
 
 def test_no_listed_property_names_a_class():
     """Of every name that ends so Iceberg, Hadoop or a driver loads what its value says."""
-    from cdcworker.connectors.warehouses.lake.catalog_properties import families, listed
+    from cdcworker.connectors.warehouses.lake.catalog.catalog_properties import families, listed
 
     loading = re.compile(
         r"impl|class|factory|provider|reporter|codecs|interceptor|callback|driver|\.path$|defaultFS", re.I

@@ -103,6 +103,8 @@ TABLE = {
     "POST /v1/connectors/{connector}/verify/repair": RUN_OWN,
     "GET /v1/connectors/{connector}/dead-letters": SEE_OWN,
     "POST /v1/connectors/{connector}/dead-letters/redrive": RUN_OWN,
+    "GET /v1/connectors/{connector}/maintenance": SEE_OWN,
+    "POST /v1/connectors/{connector}/maintenance": RUN_OWN,
     "GET /metrics": SEE_SOME,
     "GET /metrics/connect": SEE_SOME,
     "GET /v1/connectors/{connector}/snapshots": SEE_OWN,

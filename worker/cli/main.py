@@ -55,6 +55,11 @@ COMMANDS = {
         "dead_letters",
         "What a sink has set aside; apply it again.",
     ),
+    "maintenance": (
+        "cdcworker.worker.cli.commands.maintenance",
+        "maintenance",
+        "What was done to the tables of a lake; do it now.",
+    ),
     "support-bundle": (
         "cdcworker.worker.cli.commands.support",
         "support_bundle",

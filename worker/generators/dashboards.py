@@ -158,6 +158,28 @@ ROWS: Final = (
         ),
     ),
     PanelRow(
+        "Tables of lakes",
+        (
+            Panel("Files by table", "Data files after the last maintenance, and what readers apply to them.", {
+                "{{table}} files": _by_task("cdc_sink_table_files", by="table"),
+                "{{table}} deletes": _by_task("cdc_sink_table_delete_files", by="table"),
+            }),
+            Panel("Bytes by table", "Of the data files.", {"{{table}}": _by_task("cdc_sink_table_file_bytes", by="table")}, "bytes"),
+            Panel("Compaction", "Bytes of files that were written again, per second.", {TASK_NAME: _by_task("cdc_sink_maintenance_rewritten_bytes_total", rate=True)}, "Bps"),
+            Panel("Maintenance", "Runs, and what they have done.", {
+                f"{TASK_NAME} runs": _by_task("cdc_sink_maintenance_runs_total"),
+                f"{TASK_NAME} files rewritten": _by_task("cdc_sink_maintenance_rewritten_files_total"),
+                f"{TASK_NAME} snapshots expired": _by_task("cdc_sink_maintenance_expired_snapshots_total"),
+                f"{TASK_NAME} files removed": _by_task("cdc_sink_maintenance_removed_files_total"),
+            }),
+            Panel("Share of the time in maintenance", "Of one thread beside the batches.", {TASK_NAME: _by_task("cdc_sink_maintenance_seconds_total", rate=True)}),
+            Panel("Maintenance that failed", "Tables by error, and conflicts with other writers.", {
+                f"{TASK_NAME} {{{{code}}}}": _by_task("cdc_sink_maintenance_failures_total", by="connector, task, code"),
+                f"{TASK_NAME} conflicts": _by_task("cdc_sink_maintenance_conflicts_total"),
+            }),
+        ),
+    ),
+    PanelRow(
         "Source and warehouse compared",
         (
             Panel("Last comparison", "equal, different, undecided, impossible or failed.", {"{{connector}} {{result}}": _by_task("cdc_verify_result", by="connector, result")}, kind="table"),

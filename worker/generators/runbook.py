@@ -60,6 +60,8 @@ BY_CODE: Final[Mapping[str, str]] = {
     "kafka.malformed_record": "The record is not used: no decision and no position rests on what cannot be read.",
     "kafka.record_refused": TABLE,
     "kafka.record_too_large": "The transaction of the record is aborted whole; nothing of it is seen.",
+    "spark.maintenance_failed": "The table, as readers and the sink see it: each step of maintenance is one commit that changes no row, or"
+    " deletes files that no version which is kept needs.",
     "mysql.log_purged": GAP,
     "mysql.log_reset": GAP,
     "mysql.other_history": GAP,

@@ -36,6 +36,7 @@ from cdcworker.worker.rest.resources import (
     support,
     verify,
 )
+from cdcworker.worker.rest.resources.lakes import maintenance
 from cdcworker.worker.rest.routing import Endpoint, routes
 from cdcworker.worker.rest.settings import ApiSettings
 from cdcworker.worker.schema_registry.roles import guarded
@@ -66,6 +67,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *doctor.ENDPOINTS,
     *verify.ENDPOINTS,
     *dead_letters.ENDPOINTS,
+    *maintenance.ENDPOINTS,
     *metrics.ENDPOINTS,
     *metric_compat.ENDPOINTS,
     *snapshots.ENDPOINTS,

@@ -165,4 +165,5 @@ def _context(spec: TaskSpec, control: TaskControl, reporter: TaskReporter, topic
         file_roots=file_roots(spec.providers),
         report=report,
         beat=HEARTBEAT.beat,
+        jobs=partial(getattr, control, "jobs"),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -150,15 +150,21 @@ class WholeLakeWriter(LakeWriter):
         return SetMember(self._places[topic], state, self._versions[topic])
 
     def publish(self, shown: Mapping[str, PublishedSet], marks: Marks) -> None:
-        with self._translated():
-            session = self._spark()
-            self._sets.publish(session, self._stage, self._epoch, shown, marks)
+        with self._translated(), self.alone(self._sets.place):
+            self._sets.publish(self._spark(), self._stage, self._epoch, shown, marks)
             hit("sink.after_publish")
-            for topic, state in self._states.items():
-                self._tend_now(session, self._places[topic], state)
 
-    def _tend(self, session: SparkSession, place: TableName, state: Manifest) -> None:
-        """Not before the next set: the versions of the one that is valid are needed."""
+    # -- what maintenance asks for ------------------------------------------------------------------------------------
+
+    def kept_versions(self, place: TableName) -> Collection[Any]:
+        """Returns the versions that the valid set names, and the one that the next set will."""
+        named = [member for shown in self._sets.shown.values() for member in shown.members.values()]
+        found = {member.version for member in named if TableName(*member.place) == place}
+        topics = [topic for topic, mine in self._places.items() if mine == place]
+        return found | {self._versions[topic] for topic in topics if topic in self._versions}
+
+    def shared_places(self) -> Sequence[TableName]:
+        return (self._sets.place,)
 
 
 def _schema() -> pa.Schema:

@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.sink_errors import LEDGER_LOST, LEDGER_MOVED, from_lake
 from cdcworker.connectors.warehouses.lake import java_clients, statements
-from cdcworker.connectors.warehouses.lake.delta_files import bucket_files
-from cdcworker.connectors.warehouses.lake.delta_files.commit_info import actions_of
+from cdcworker.connectors.warehouses.lake.delta_files import bucket_files, orphan_files
+from cdcworker.connectors.warehouses.lake.delta_files.commit_info import COMPACTION, actions_of
 from cdcworker.connectors.warehouses.lake.delta_files.file_table import FileTable
 from cdcworker.connectors.warehouses.lake.delta_files.file_tables import FileTables
+from cdcworker.connectors.warehouses.lake.delta_files.orphan_files import OrphanGoal
 from cdcworker.connectors.warehouses.lake.delta_files.table_features import FileLayout
 from cdcworker.connectors.warehouses.lake.delta_files.table_log import TableSnapshot, UnreadableLog
+from cdcworker.connectors.warehouses.lake.file_faults import file_errors
+from cdcworker.connectors.warehouses.lake.maintenance.rewrite import DataFileView, FileRewrite
+from cdcworker.connectors.warehouses.lake.maintenance.snapshots import BY_PROPERTIES, ExpiryGoal, TableSize
 from cdcworker.connectors.warehouses.lake.tables import STATE, FoundRows, RowChange, TableName, TableVersion, moved
 from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
@@ -53,6 +57,8 @@ BUCKET_PROPERTIES = {
     "delta.logRetentionDuration": "interval 7 days",
 }
 LOCAL_TIME = "timestamp_ntz"
+KEPT_FOR_S = 3600.0
+"""A commit so young is never cleaned out of a log."""
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
@@ -358,19 +364,87 @@ class DeltaTables:
         except Exception as exc:  # noqa: BLE001 - whatever it is, the rows are there
             log.warning("no checkpoint was made table=%s error=%s", ".".join(place), type(exc).__name__)
 
-    def tend(self, place: TableName) -> None:
-        """Copies the state into the table's properties, then removes expired log entries."""
+    # -- maintenance --------------------------------------------------------------------------------------------------
+
+    def size(self, place: TableName) -> TableSize | None:
+        files = self._file_tables.table(place)
+        if files is None:
+            return None
+        with contextlib.suppress(UnreadableLog, OSError, ValueError), files.lock:
+            snapshot = files.log.snapshot()
+            live = {} if snapshot is None else snapshot.files
+            vectors = sum("deletionVector" in add for add in live.values())
+            return TableSize(len(live), sum(int(add["size"]) for add in live.values()), vectors)
+        return None
+
+    def file_views(self, place: TableName, found: TableVersion, schema: pa.Schema) -> Sequence[DataFileView] | None:
+        if not self.writes_rows(place, found, schema):
+            return None
+        with self._reading(place) as files:
+            return files.views(*_same(place, found, files))
+
+    def rewrite(self, place: TableName, files: Sequence[DataFileView], schema: pa.Schema) -> FileRewrite | None:
+        table = self._file_tables.table(place)
+        assert table is not None
+        with table.lock:
+            snapshot = table.log.snapshot()
+            layout = None if snapshot is None else table.layout(snapshot)
+        if layout is None:
+            raise moved(place)
+        with file_errors():
+            found = table.rewrite(layout, schema, files)
+        if found is None:
+            return None
+        hit("maintenance.files_written")
+        taken, made = found
+        return FileRewrite(taken, 0 if made is None else int(made[0]["size"]), (layout, made))
+
+    def commit_rewrite(self, place: TableName, found: TableVersion, schema: pa.Schema, done: FileRewrite) -> Any:
+        written_as, made = done.made
+        with self._reading(place) as files:
+            snapshot, layout = _same(place, found, files)
+            after = None
+            if layout == written_as:
+                told = actions_of(snapshot, operation=COMPACTION)
+                after = files.replace(snapshot, layout, told, done.files, made)
+            if after is None:
+                files.discard(made)
+                raise moved(place)
+        if files.wants_checkpoint(after):
+            self._checkpoint(place, after)
+        return after.version
+
+    def tend(self, place: TableName, goal: ExpiryGoal = BY_PROPERTIES, kept: Collection[Any] = ()) -> int:
+        """Copies the state into the table's properties, then removes expired log entries. How long those are kept, the table's
+        properties tell; they stay as well while one of the versions `kept` is not the newest one and some time has passed."""
         found = self.load(place)
         if found is None:
-            return
-        if found.note:
+            return 0
+        log, snapshot = self._log(place)
+        noted = snapshot.metadata().configuration().get(STATE)
+        files = self._file_tables.table(place)
+        if found.note and not (noted.isDefined() and str(noted.get()) == found.note):
             properties = statements.listed({STATE: found.note})
             self._spark.sql(f"ALTER TABLE {self.name(place)} SET TBLPROPERTIES ({properties})")
-        log, snapshot = self._log(place)
-        if self._file_tables.table(place) is not None:
-            log.createCheckpointAtVersion(snapshot.version())
+            log, snapshot = self._log(place)
+            if files is not None:
+                log.createCheckpointAtVersion(snapshot.version())
+        if files is not None and files.log.has_older([at for at in kept if at < found.version], KEPT_FOR_S):
+            return 0
+        hit("maintenance.before_expiry")
         defaults = [getattr(log, f"cleanUpExpiredLogs$default${number}")() for number in (2, 3, 4)]
+        before = 0 if files is None else files.log.commits()
         log.cleanUpExpiredLogs(snapshot, *defaults)
+        hit("maintenance.after_expiry")
+        return 0 if files is None else max(0, before - files.log.commits())
+
+    def remove_orphans(self, place: TableName, older_s: float, goal: ExpiryGoal, kept: Collection[Any]) -> int:
+        """The files of versions that were the newest one within the kept age stay, and those of the versions `kept`."""
+        table = self._file_tables.table(place)
+        if table is None:
+            return 0
+        removed = self._file_tables.removed(place)
+        return orphan_files.remove(table, removed, OrphanGoal(older_s, goal.age_s, min(kept, default=None)))
 
     def another(self) -> DeltaTables:
         return DeltaTables(self._root, self._roots, self._plain, self._file_tables)

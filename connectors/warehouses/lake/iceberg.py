@@ -3,22 +3,27 @@ becomes the table's in one step with the sink's state: a table that is not any m
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import logging
+import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api.table_batch import KEY
+from cdcworker.connectors.sink_errors import LEDGER_MOVED
 from cdcworker.connectors.warehouses import target_columns
 from cdcworker.connectors.warehouses.lake import java_clients, statements
-from cdcworker.connectors.warehouses.lake.catalog_properties import admit_place
+from cdcworker.connectors.warehouses.lake.catalog.catalog_properties import admit_place
 from cdcworker.connectors.warehouses.lake.iceberg_files import FilesCache, TableFiles, rows_under
-from cdcworker.connectors.warehouses.lake.iceberg_parquet import UnfitFile
-from cdcworker.connectors.warehouses.lake.iceberg_rows import IcebergRows, TableForm
+from cdcworker.connectors.warehouses.lake.iceberg_parquet import UnfitFile, read_rows
+from cdcworker.connectors.warehouses.lake.iceberg_rows import IcebergRows, MergedFiles, TableForm
+from cdcworker.connectors.warehouses.lake.maintenance import orphans
+from cdcworker.connectors.warehouses.lake.maintenance.plan import MEMORY_FACTOR, moved_rows
+from cdcworker.connectors.warehouses.lake.maintenance.rewrite import DataFileView, FileRewrite, live_rows
+from cdcworker.connectors.warehouses.lake.maintenance.snapshots import BY_PROPERTIES, ExpiryGoal, TableSize, expiry_of
 from cdcworker.connectors.warehouses.lake.side_tables import OWN
 from cdcworker.connectors.warehouses.lake.tables import STATE, FoundRows, RowChange, TableName, TableVersion, moved
 from cdcworker.connectors.warehouses.table_state import Manifest, parse
@@ -54,6 +59,8 @@ PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.path",
 UNFIT = frozenset(("FLOAT", "DOUBLE", "STRUCT", "LIST", "MAP"))
 """Types of which Iceberg takes no identifier field."""
 STAGED = {"write.wap.enabled": "true"}
+_TOTALS = ("total-data-files", "total-files-size", "total-delete-files")
+"""Of the summary of a snapshot."""
 
 
 class IcebergTables:
@@ -100,7 +107,7 @@ class IcebergTables:
             session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{OWN}")
         self._catalog = self._jvm.spark.Spark3Util.loadIcebergCatalog(session._jsparkSession, CATALOG)
         files = str(session._jsparkSession.sessionState().newHadoopConf().get("fs.defaultFS") or "")
-        self._rows = IcebergRows(self._jvm, self._cache, files.startswith("file:"))
+        self._rows = IcebergRows(self._jvm, session._jvm.java.lang.String, self._cache, files.startswith("file:"))
         self._loaded.clear()
 
     @property
@@ -225,9 +232,11 @@ class IcebergTables:
             raise moved(place)
         if (None if now is None else now.snapshotId()) != found.version:
             raise moved(place)
-        properties = self._spark._jvm.java.util.HashMap()
-        properties.put(STATE, note)
-        made = self._metadata.buildFrom(base).setBranchSnapshot(snapshot, MAIN).setProperties(properties)
+        made = self._metadata.buildFrom(base).setBranchSnapshot(snapshot, MAIN)
+        if note != found.note:
+            properties = self._spark._jvm.java.util.HashMap()
+            properties.put(STATE, note)
+            made = made.setProperties(properties)
         try:
             operations.commit(base, made.build())
         except Exception as exc:
@@ -313,10 +322,107 @@ class IcebergTables:
             self._rows.forget(place)
         return version
 
-    def tend(self, place: TableName) -> None:
-        """Expires snapshots that are older than the table's properties allow."""
-        with contextlib.suppress(CdcError):
-            self._catalog.loadTable(self._id(place)).expireSnapshots().commit()
+    # -- maintenance --------------------------------------------------------------------------------------------------
+
+    def size(self, place: TableName) -> TableSize | None:
+        table = self._load(place)
+        snapshot = None if table is None else table.currentSnapshot()
+        if snapshot is None:
+            return None if table is None else TableSize(0, 0, 0)
+        told = snapshot.summary()
+        files, size, deletes = (told.get(name) for name in _TOTALS)
+        return None if files is None or size is None else TableSize(int(files), int(size), int(deletes or 0))
+
+    def file_views(self, place: TableName, found: TableVersion, schema: pa.Schema) -> Sequence[DataFileView] | None:
+        if not self.writes_rows(place, found, schema):
+            return None
+        try:
+            known = self._files(place, found, self._forms[place])
+        except UnfitFile:
+            return None
+        return [
+            DataFileView(file.name, file, file.bytes, file.rows, MEMORY_FACTOR * file.bytes, known.mask_or_none(number))
+            for number, file in known.files.items()
+        ]
+
+    def rewrite(self, place: TableName, files: Sequence[DataFileView], schema: pa.Schema) -> FileRewrite | None:
+        assert self._rows is not None
+        form = self._forms[place]
+        found = live_rows(files, lambda view: read_rows(view.file.path, form.columns))
+        if found is None:
+            return None
+        taken, rows = found
+        written = self._rows.write(self._loaded[place], form, None, RowChange(rows))
+        hit("maintenance.files_written")
+        own = rows.select([name for name in (KEY, form.position) if name and name in rows.column_names])
+        return FileRewrite(taken, written.data.bytes if written.data else 0, (form, own, written))
+
+    def commit_rewrite(self, place: TableName, found: TableVersion, schema: pa.Schema, done: FileRewrite) -> Any:
+        assert self._rows is not None
+        form, own, written = done.made
+        try:
+            if not self.writes_rows(place, found, schema) or self._forms[place] != form:
+                raise moved(place)
+            table, files = self._loaded[place], self._files(place, found, form)
+            numbers = files.numbers_of([view.name for view in done.files])
+            if numbers is None:
+                raise moved(place)
+            gone = moved_rows(
+                [view.gone for view in done.files],
+                [files.gone[number] for number in numbers],
+                [view.rows for view in done.files],
+            )
+            if gone is None:
+                raise moved(place)
+            if len(gone):
+                self._rows.delete_own(table, written, gone)
+            snapshot = self._rows.replacing(table, files, numbers, written)
+            hit("maintenance.before_commit")
+            _require_parent(place, snapshot, found)
+            self._publish(place, table, found, snapshot, found.note)
+        except CdcError as exc:
+            if exc.code == LEDGER_MOVED:
+                written.discard()
+            raise
+        version = snapshot.snapshotId()
+        hit("maintenance.after_commit")
+        # An answer that was lost may be that of a commit which was refused: the state says nothing of it, which stays.
+        table.refresh()
+        if table.snapshot(version) is None:
+            self._rows.forget(place)
+            raise moved(place)
+        self._rows.merged(place, files, MergedFiles(numbers, own, written, snapshot))
+        return version
+
+    def tend(self, place: TableName, goal: ExpiryGoal = BY_PROPERTIES, kept: Collection[Any] = ()) -> int:
+        """Expires snapshots, with the files that they alone need."""
+        table = self._load(place)
+        if table is None:
+            return 0
+        told = json.loads(self._jvm.TableMetadataParser.toJson(table.operations().current()))
+        wanted = expiry_of(told, goal, kept, time.time_ns() // 1_000_000)
+        if wanted is None:
+            return 0
+        hit("maintenance.before_expiry")
+        update = table.expireSnapshots().expireOlderThan(wanted.before_ms).retainLast(wanted.kept_min)
+        update.commit()
+        hit("maintenance.after_expiry")
+        return wanted.count
+
+    def remove_orphans(self, place: TableName, older_s: float, goal: ExpiryGoal, kept: Collection[Any]) -> int:
+        """Snapshots that are there are those that readers need, so `goal` and `kept` say nothing more."""
+        assert self._rows is not None
+        table = self._load(place)
+        home = None if table is None else self._rows.home(table)
+        if home is None:
+            return 0
+        candidates = orphans.old_files(home, older_s)
+        # What was committed after the files were listed counts.
+        table = self._load(place) if candidates else None
+        if table is None or self._rows.home(table) != home:
+            return 0
+        named = self._rows.named(table)
+        return orphans.remove([path for path in candidates if path not in named])
 
     def another(self) -> IcebergTables:
         return IcebergTables(self._settings, self._roots, by_files=self._by_files, cache=self._cache)

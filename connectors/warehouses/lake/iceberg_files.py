@@ -51,6 +51,10 @@ class LiveFile:
     def rows(self) -> int:
         return int(self.entry["record-count"])
 
+    @property
+    def bytes(self) -> int:
+        return int(self.entry["file-size-in-bytes"])
+
 
 class TableFiles(LiveFiles[LiveFile]):
     """The files of one table in one snapshot."""
@@ -60,7 +64,12 @@ class TableFiles(LiveFiles[LiveFile]):
         self.uuid = uuid
         self.version = version
         self.position = ""
-        """The name of the column of positions."""
+        """The name of the column of positions; empty: there is none, and no index."""
+
+    def numbers_of(self, names: Collection[str]) -> list[int] | None:
+        """Returns the numbers of the files with these names; None: one is not there any more."""
+        known = {file.name: number for number, file in self.files.items()}
+        return [known[name] for name in names] if known.keys() >= set(names) else None
 
     def mergeable(self) -> list[int]:
         """Returns the numbers of files that are better one new file, without their deleted rows; none: the files are as they

@@ -45,6 +45,7 @@ UNFIT: Final = (
     "encryption.",
 )
 """Properties that change where and how files are written: what begins so is left to Iceberg's own writers."""
+_PLACES: Final = ("write.object-storage.path", "write.folder-storage.path")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,8 @@ class WrittenFiles:
     deletes: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     """By the number of the data file, its new delete file."""
     gone: dict[int, Numbers] = field(default_factory=dict)
+    own_gone: Numbers | None = None
+    """Which rows of its own data file are deleted already, by the only delete file of that."""
 
     def discard(self) -> None:
         for path in self.paths:
@@ -101,12 +104,13 @@ class MergedFiles:
 class IcebergRows:
     """The files of a lake's tables, through one session of Spark's."""
 
-    def __init__(self, jvm: Any, cache: FilesCache, is_local: bool) -> None:
-        """`is_local`: paths without a scheme are on this machine."""
+    def __init__(self, jvm: Any, text: Any, cache: FilesCache, is_local: bool) -> None:
+        """`jvm` is Iceberg's package over there, `text` Java's String. `is_local`: paths without a scheme are on this machine."""
         self._cache = cache
         self._is_local = is_local
         # A name of Java's is looked up over there each time that it is said.
         self._schemas, self._content, self._tasks = jvm.SchemaParser, jvm.ContentFileParser, jvm.ScanTaskParser
+        self._manifests, self._text = jvm.ManifestFiles, text
         self._mapper = jvm.util.JsonUtil.mapper()
 
     # -- what a table is ----------------------------------------------------------------------------------------------
@@ -144,7 +148,9 @@ class IcebergRows:
             found.version = version
         # It may have got another name.
         found.position = form.position
-        index_files(found, [column for name in (KEY, form.position) for column in form.columns if column.name == name])
+        if form.position:
+            own = (KEY, form.position)
+            index_files(found, [column for name in own for column in form.columns if column.name == name])
         self._cache.put(place, found)
         return found
 
@@ -166,6 +172,33 @@ class IcebergRows:
                 yield json.loads(self._tasks.toJson(found.next()))
         finally:
             tasks.close()
+
+    def home(self, table: Any) -> str | None:
+        """Returns the folder of a table on this machine; None: it lies elsewhere, or its files do."""
+        properties = json.loads(self._mapper.writeValueAsString(table.properties()))
+        found = self._local(table.location())
+        is_apart = any(name in properties for name in ("write.data.path", "write.metadata.path", *_PLACES))
+        return None if found is None or is_apart else os.path.normpath(found)
+
+    def named(self, table: Any) -> set[str]:
+        """Returns the local paths of all files that the snapshots of a table name, its metadata apart."""
+        found: set[str] = set()
+        manifests: dict[str, Any] = {}
+        files = table.io()
+        for snapshot in table.snapshots():
+            found.add(str(snapshot.manifestListLocation()))
+            for manifest in snapshot.allManifests(files):
+                manifests[str(manifest.path())] = manifest
+        for path, manifest in manifests.items():
+            found.add(path)
+            paths = self._manifests.readPaths(manifest, files, table.specs())
+            try:
+                found.update(str(self._text.join("\n", paths)).splitlines())
+            finally:
+                paths.close()
+        for statistics in table.statisticsFiles():
+            found.add(str(statistics.path()))
+        return {os.path.normpath(path) for path in map(self._local, found) if path is not None}
 
     # -- commits ------------------------------------------------------------------------------------------------------
 
@@ -229,17 +262,33 @@ class IcebergRows:
         rows = files.live_rows(numbers, form.columns)
         written = self.write(table, form, None, RowChange(rows))
         try:
-            update = table.newRewrite().validateFromSnapshot(files.version)
-            for number in numbers:
-                update = update.deleteFile(self._content_file(table, files.files[number].entry))
-                for entry in files.files[number].deletes:
-                    update = update.deleteFile(self._content_file(table, entry))
-            if written.data is not None:
-                update = update.addFile(self._content_file(table, written.data.entry))
-            return MergedFiles(numbers, rows, written, update.apply())
+            return MergedFiles(numbers, rows, written, self.replacing(table, files, numbers, written))
         except BaseException:
             written.discard()
             raise
+
+    def replacing(self, table: Any, files: TableFiles, numbers: Sequence[int], written: WrittenFiles) -> Any:
+        """Returns a snapshot, which the table does not have yet, with what was written in the place of these files."""
+        update = table.newRewrite().validateFromSnapshot(files.version)
+        for number in numbers:
+            update = update.deleteFile(self._content_file(table, files.files[number].entry))
+            for entry in files.files[number].deletes:
+                update = update.deleteFile(self._content_file(table, entry))
+        if written.data is not None:
+            for entry in (written.data.entry, *written.data.deletes):
+                update = update.addFile(self._content_file(table, entry))
+        return update.apply()
+
+    def delete_own(self, table: Any, written: WrittenFiles, rows: Numbers) -> None:
+        """Writes the delete file of a data file that nobody sees yet: `rows` of it, in rising order, are gone."""
+        import numpy as np
+
+        assert written.data is not None
+        location, path = self._new(table, written, "-deletes")
+        entry = {**write_deletes(path, written.data.name, rows), "file-path": location}
+        written.data.deletes, written.data.deleted_by = [entry], None
+        written.own_gone = np.zeros(written.data.rows, np.bool_)
+        written.own_gone[rows] = True
 
     def merged(self, place: TableName, files: TableFiles, done: MergedFiles) -> None:
         """Takes over what a merge of files has changed."""
@@ -270,7 +319,9 @@ class IcebergRows:
             files.gone[number] = gone
             files.files[number].deletes, files.files[number].deleted_by = [written.deletes[number]], None
         if written.data is not None:
-            files.insert(files.add(written.data), [rows.select([KEY, files.position])])
+            number = files.add(written.data, written.own_gone)
+            if files.position:
+                files.insert(number, [rows.select([KEY, files.position])])
         files.version = version
         self._cache.put(place, files)
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cdcworker.connectors.config import allowed_hosts
 from cdcworker.connectors.scratch_folder import TemporaryFolder
 from cdcworker.connectors.sink_errors import GATEWAY
-from cdcworker.connectors.warehouses.lake.catalog_properties import admit_place, judged_properties
+from cdcworker.connectors.warehouses.lake.catalog.catalog_properties import admit_place, judged_properties
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import SupervisedThread
 from cdcworker.schemas.untrusted.json_text import parse_message

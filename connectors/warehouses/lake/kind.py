@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets
+from cdcworker.connectors.api.table_writer import TableWriter
 from cdcworker.connectors.config.definition import ConfigKey, Secret, has_reference, one_of
 from cdcworker.connectors.warehouses import s3_config
-from cdcworker.connectors.warehouses.kind import ParsedConfig, SparkHost, WarehouseKind, WriterTask
-from cdcworker.connectors.warehouses.lake.catalog_properties import (
+from cdcworker.connectors.warehouses.kind import ParsedConfig, SparkHost, TableMaintenance, WarehouseKind, WriterTask
+from cdcworker.connectors.warehouses.lake.catalog.catalog_properties import (
     CATALOGS,
     PROPERTIES_KEY,
     SECRETS_KEY,
@@ -25,7 +26,8 @@ from cdcworker.connectors.warehouses.lake.catalog_properties import (
     properties_of,
     uri_problem,
 )
-from cdcworker.connectors.warehouses.lake.catalog_tls import check_properties
+from cdcworker.connectors.warehouses.lake.catalog.catalog_tls import check_properties
+from cdcworker.connectors.warehouses.lake.maintenance import policy as maintenance_policy
 from cdcworker.connectors.warehouses.output_config import output_of
 from cdcworker.connectors.warehouses.shared_keys import GROUP, PATH, SCHEMA, folder, missing, require_open_root
 
@@ -199,6 +201,14 @@ class Lake:
             parallel_tables=min(PARALLEL_TABLES_MAX, int(config["spark.cores"])),
         )
 
+    def maintenance(self, config: ParsedConfig, writer: TableWriter, sink: str) -> TableMaintenance:
+        """Returns the maintenance of the tables that a task's writer claims."""
+        from cdcworker.connectors.warehouses.lake.claimed_tables import ClaimedTables
+        from cdcworker.connectors.warehouses.lake.maintenance_run import LakeMaintenance
+
+        assert isinstance(writer, ClaimedTables)
+        return LakeMaintenance(writer, maintenance_policy.policy_of(config), sink)
+
     @contextlib.contextmanager
     def admin(self, config: ParsedConfig, access: LedgerAccess, spark: SparkHost) -> Iterator[LakeLedgerAdmin]:
         """Opens the ledger with a Spark of its own."""
@@ -234,6 +244,7 @@ class Lake:
 
 def _iceberg_problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:
     catalog = config["warehouse.catalog"]
+    yield from maintenance_policy.problems(config)
     yield from missing(config, "warehouse.path" if catalog == "hadoop" else URI_KEY)
     for name in _BUCKET_KEYS:
         if config[name]:
@@ -259,6 +270,7 @@ def _check_delta_paths(config: ParsedConfig, roots: Sequence[str]) -> None:
 
 
 def _delta_problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:
+    yield from maintenance_policy.problems(config)
     yield from missing(config, "warehouse.path")
     if _is_own_bucket(config):
         yield from s3_config.problems(config)
@@ -285,7 +297,9 @@ ICEBERG: Final = WarehouseKind(
     secret_settings=secret_properties,
     problems=_iceberg_problems,
     check_paths=_check_iceberg_paths,
+    batch_keys=maintenance_policy.KEYS,
     open=_ICEBERG_LAKE.open,
+    maintenance=_ICEBERG_LAKE.maintenance,
     admin=_ICEBERG_LAKE.admin,
     dead_letters=_ICEBERG_LAKE.dead_letters,
     verify_side=_ICEBERG_LAKE.verify_side,
@@ -300,7 +314,9 @@ DELTA: Final = WarehouseKind(
     problems=_delta_problems,
     check_paths=_check_delta_paths,
     probe=_probe_delta,
+    batch_keys=maintenance_policy.KEYS,
     open=_DELTA_LAKE.open,
+    maintenance=_DELTA_LAKE.maintenance,
     admin=_DELTA_LAKE.admin,
     dead_letters=_DELTA_LAKE.dead_letters,
     verify_side=_DELTA_LAKE.verify_side,

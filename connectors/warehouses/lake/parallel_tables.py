@@ -84,6 +84,18 @@ class ParallelTables(Generic[Writer]):
             pool.shutdown(wait=False)
 
 
+class TableLocks:
+    """Keeps threads of this process apart that write to the same table."""
+
+    def __init__(self) -> None:
+        self._locks: dict[tuple[str, str], threading.RLock] = {}
+
+    @contextlib.contextmanager
+    def alone(self, place: tuple[str, str]) -> Iterator[None]:
+        with self._locks.setdefault(place, threading.RLock()):
+            yield
+
+
 class TablesInProgress:
     """The tables that are being written now. `step` is called with them, in the order in which they began, before and after
     each."""

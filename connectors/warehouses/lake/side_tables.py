@@ -45,14 +45,17 @@ class SideTables:
         empty = merge.tombstones_of(schema.empty_table(), False)
         if not some:
             return empty
-        table, same = self._tables.name(_side_of(place)), f"g.{statements.quoted(KEY)} = k.{statements.quoted(KEY)}"
+        table, same = (
+            self._tables.name(tombstones_place(place)),
+            f"g.{statements.quoted(KEY)} = k.{statements.quoted(KEY)}",
+        )
         found = read_arrow(session, f"SELECT g.* FROM {table} g LEFT SEMI JOIN {keys} k ON {same}")
         return merge.newest(empty, _unpacked(found, schema)) if found.num_rows else empty
 
     def find_tombstones(self, place: TableName, keys: pa.Array, schema: pa.Schema, some: bool) -> pa.Table | None:
         """Returns the same without a job of Spark's; None where their table cannot be read so."""
         empty = merge.tombstones_of(schema.empty_table(), False)
-        tables, side, form = self._tables, _side_of(place), _form()
+        tables, side, form = self._tables, tombstones_place(place), tombstone_schema()
         self._found.pop(side, None)
         if not some:
             return empty
@@ -68,7 +71,7 @@ class SideTables:
         if not tombstones.num_rows:
             return False
         rows = _packed(tombstones)
-        self._append(session, _side_of(place), rows, stage, ())
+        self._append(session, tombstones_place(place), rows, stage, ())
         return True
 
     def tend(self, session: SparkSession, place: TableName, state: Manifest) -> None:
@@ -79,7 +82,7 @@ class SideTables:
 
     def prune(self, session: SparkSession, place: TableName, least: str) -> None:
         """Deletes tombstones before the position `least` (hexadecimal): no row that is still to come is older."""
-        side = _side_of(place)
+        side = tombstones_place(place)
         session.sql(f"DELETE FROM {self._tables.name(side)} WHERE {statements.quoted(POSITION)} < X'{least}'")
         self._tables.tend(side)
 
@@ -168,11 +171,13 @@ def letters_place() -> TableName:
     return TableName(OWN, LETTERS)
 
 
-def _side_of(place: TableName) -> TableName:
+def tombstones_place(place: TableName) -> TableName:
+    """Returns the name of the table that holds the tombstones of another one."""
     return TableName(OWN, f"graves_{place.schema}~2e{place.table}")
 
 
-def _form() -> pa.Schema:
+def tombstone_schema() -> pa.Schema:
+    """Returns the columns of such a table."""
     import pyarrow as pa
 
     return pa.schema([(KEY, pa.binary()), (POSITION, pa.binary()), (ROW, pa.binary())])

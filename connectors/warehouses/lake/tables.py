@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from cdcworker.connectors.sink_errors import LEDGER_MOVED
+from cdcworker.connectors.warehouses.lake.maintenance.rewrite import DataFileView, FileRewrite
+from cdcworker.connectors.warehouses.lake.maintenance.snapshots import BY_PROPERTIES, ExpiryGoal, TableSize
 from cdcworker.connectors.warehouses.table_state import Manifest
 from cdcworker.schemas.errors import CdcError
 
@@ -68,8 +70,8 @@ class LakeTables(Protocol):
         """Rows (no statement: none) and state in one step; the version that came to be. CdcError LEDGER_MOVED when the
         table is not as found."""
 
-    def tend(self, place: TableName) -> None:
-        """Now and then: give back what no reader needs."""
+    def tend(self, place: TableName, goal: ExpiryGoal = BY_PROPERTIES, kept: Collection[Any] = ()) -> int:
+        """Gives back what no reader needs, but for what the versions `kept` need, and returns how many snapshots that were."""
 
     def another(self) -> LakeTables:
         """Returns the tables of the same lake for another session."""
@@ -137,3 +139,30 @@ class WritesRowFiles(Protocol):
     def commit_rows(self, place: TableName, found: TableVersion, change: RowChange, state: Manifest | None) -> Any:
         """Changes rows and state in one step and returns the version that came to be. CdcError LEDGER_MOVED when the table is
         not as found. Without a state rows are only added, to a table of the sink's own, whatever others do to it."""
+
+
+@runtime_checkable
+class CompactsFiles(Protocol):
+    """Tables whose files can be written again as fewer ones without a job of Spark's, while others write to them."""
+
+    def size(self, place: TableName) -> TableSize | None:
+        """Returns how many files the table has now; None: nobody can tell."""
+
+    def file_views(self, place: TableName, found: TableVersion, schema: pa.Schema) -> Sequence[DataFileView] | None:
+        """Returns the files of the table, as it was found, with these columns; None: SQL alone writes it."""
+
+    def rewrite(self, place: TableName, files: Sequence[DataFileView], schema: pa.Schema) -> FileRewrite | None:
+        """Writes the rows of some files, the first ones, as one file which nobody sees yet. Others may write to the table
+        meanwhile. None: they do not fit into memory."""
+
+    def commit_rewrite(self, place: TableName, found: TableVersion, schema: pa.Schema, done: FileRewrite) -> Any:
+        """Puts the new file in the place of the others, without the rows that were deleted meanwhile, and returns the version
+        that came to be. The sink's state stays. CdcError LEDGER_MOVED, with the new file gone, when that is not possible."""
+
+
+@runtime_checkable
+class RemovesOrphans(Protocol):
+    """Tables that can tell files that no version names."""
+
+    def remove_orphans(self, place: TableName, older_s: float, goal: ExpiryGoal, kept: Collection[Any]) -> int:
+        """Deletes files that no version which readers need names, and that are older, and returns how many those were."""

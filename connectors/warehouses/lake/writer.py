@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -23,9 +22,10 @@ from cdcworker.connectors.warehouses.lake.affected_rows import (
     guarded,
     read_place,
 )
+from cdcworker.connectors.warehouses.lake.claimed_tables import ClaimedTables
 from cdcworker.connectors.warehouses.lake.columns import noted, shaped
 from cdcworker.connectors.warehouses.lake.file_faults import FileFaults, translated
-from cdcworker.connectors.warehouses.lake.parallel_tables import ParallelTables, TablesInProgress
+from cdcworker.connectors.warehouses.lake.parallel_tables import ParallelTables, TableLocks, TablesInProgress
 from cdcworker.connectors.warehouses.lake.side_tables import OWN, SideTables
 from cdcworker.connectors.warehouses.lake.tables import (
     CommitsToStore,
@@ -53,7 +53,6 @@ log = logging.getLogger(__name__)
 Epoch = tuple[int, int]
 TRIES = 4
 """A table that somebody else compacts meanwhile is merged into again."""
-TEND_EVERY_S = 600.0
 SESSION = {
     "spark.sql.caseSensitive": "true",
     # Staged files count days as the tables do.
@@ -61,7 +60,7 @@ SESSION = {
 }
 
 
-class LakeWriter(RecreatedTopics):
+class LakeWriter(RecreatedTopics, ClaimedTables):
     """A TableWriter. It needs a Spark session, which comes with `attach`."""
 
     def __init__(
@@ -91,7 +90,7 @@ class LakeWriter(RecreatedTopics):
         self._identified: set[str] = set()
         self._nameless: set[str] = set()
         """Topics of which a row had no value in a column of its key."""
-        self._tended: dict[str, float] = {}
+        self._locks = TableLocks()
         self._new_session: Callable[[], SparkSession] | None = None
         self._session: SparkSession | None = None
         self._stage = stage or StagedFiles()
@@ -304,7 +303,7 @@ class LakeWriter(RecreatedTopics):
     def _topic(self, topic: str, parts: Sequence[TableBatch], batch: SinkBatch) -> int | None:
         """Returns how many parts of rows found none; None: all of it had been applied before."""
         place = self._place(topic, parts[0].path if parts else ())
-        with self._at(place):
+        with self._at(place), self.alone(place):
             return self._tried(topic, place, parts, batch)
 
     def _tried(self, topic: str, place: TableName, parts: Sequence[TableBatch], batch: SinkBatch) -> int | None:
@@ -404,7 +403,6 @@ class LakeWriter(RecreatedTopics):
         )
         self._versions[made.topic] = self._committed(place, found, step, made)
         hit("sink.after_commit")
-        self._tend(session, place, made)
         return made, orphans
 
     def _identify(
@@ -485,16 +483,3 @@ class LakeWriter(RecreatedTopics):
             return self._tables.commit(place, found, step, state)
         assert isinstance(self._tables, WritesRowFiles)
         return self._tables.commit_rows(place, found, step, state)
-
-    def _tend(self, session: SparkSession, place: TableName, state: Manifest) -> None:
-        """Called after a commit."""
-        self._tend_now(session, place, state)
-
-    def _tend_now(self, session: SparkSession, place: TableName, state: Manifest) -> None:
-        now = time.monotonic()
-        if now - self._tended.setdefault(state.topic, now) < TEND_EVERY_S:
-            return
-        self._tended[state.topic] = now
-        with contextlib.suppress(Exception):
-            self._tables.tend(place)
-            self._side.tend(session, place, state)

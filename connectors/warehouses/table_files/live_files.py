@@ -67,6 +67,11 @@ class LiveFiles(Generic[File]):
         gone = self.gone[number]
         return np.zeros(self.files[number].rows, np.bool_) if gone is None else gone.copy()
 
+    def mask_or_none(self, number: int) -> Numbers | None:
+        """Returns the same; None: no row is deleted."""
+        gone = self.gone[number]
+        return None if gone is None or not gone.any() else gone.copy()
+
     def live(self, number: int) -> int:
         """Returns how many rows of a file are not deleted."""
         gone = self.gone[number]

@@ -16,7 +16,7 @@ OTHERS = {
     "connectors/capture/config/filters.py": "the system schemas of a connector, which are constants",
     "connectors/postgres/errors.py": "a table of constants",
     "connectors/spark/runtime/client_properties.py": "one of two constants",
-    "connectors/warehouses/lake/catalog_properties.py": "a table of constants",
+    "connectors/warehouses/lake/catalog/catalog_properties.py": "a table of constants",
     "schemas/topic_access.py": "names of the cluster's topics, which are constants",
     "worker/config/config_providers.py": "what the operator sets",
     "worker/config/task_environment.py": "what the operator sets",

@@ -278,6 +278,32 @@ SCHEMAS: Mapping[str, Json] = {
         details=_list(_object("table state rows bytes", table=TEXT, state=TEXT, rows=NUMBER, bytes=NUMBER)),
         error={"type": ["object", "null"]},
     ),
+    "MaintenanceRun": _object(
+        "id state created_ms started_ms ended_ms error",
+        connector=TEXT,
+        id=TEXT,
+        state={"enum": ["PENDING", "COMPLETED", "CANCELLED", "FAILED"]},
+        created_ms=NUMBER,
+        started_ms=_or_null("integer"),
+        ended_ms=_or_null("integer"),
+        error={"type": ["object", "null"]},
+    ),
+    "Maintenance": _object(
+        "connector tasks runs",
+        connector=TEXT,
+        tasks=_list(
+            _object(
+                "task runs last",
+                task=NUMBER,
+                runs={**NUMBER, "description": "Since the task began."},
+                last={
+                    "type": ["object", "null"],
+                    "description": "took_s, rewritten, written, expired_snapshots, removed_files, conflicts, before, after, errors.",
+                },
+            )
+        ),
+        runs={**_list(_ref("MaintenanceRun")), "description": "Those that were asked for."},
+    ),
     "Snapshots": _object("connector snapshots", connector=TEXT, snapshots=_list(_ref("Snapshot"))),
     "Comparison": _object(
         "connector id state source by worker started ended progress result error",
@@ -408,6 +434,8 @@ ANSWERS: Mapping[str, str] = {
     "POST /v1/connectors/{connector}/verify/repair 202": "Repair",
     "GET /v1/connectors/{connector}/explain": "Way",
     "GET /v1/connectors/{connector}/dead-letters": "DeadLetters",
+    "GET /v1/connectors/{connector}/maintenance": "Maintenance",
+    "POST /v1/connectors/{connector}/maintenance 202": "MaintenanceRun",
     "POST /v1/connectors/{connector}/dead-letters/redrive": "Redriven",
     "GET /v1/support": "Document",
     "GET /v1/openapi.json": "Document",

@@ -116,6 +116,17 @@ SINK: Final = (
     Metric("cdc_sink_batch_records", "gauge", "Records of the last batch.", TASK, "batch_records"),
     Metric("cdc_sink_dead_letters", "counter", "Records set aside since the task began, since they cannot be decoded.", TASK, "dead_letters"),
     Metric("cdc_sink_table_rows", "counter", "Rows written, by table.", (*TASK, "table"), "tables"),
+    Metric("cdc_sink_table_files", "gauge", "Data files of a lake's table after its last maintenance.", (*TASK, "table"), "table_files"),
+    Metric("cdc_sink_table_file_bytes", "gauge", "Bytes of these files.", (*TASK, "table"), "table_file_bytes"),
+    Metric("cdc_sink_table_delete_files", "gauge", "Delete files, or deletion vectors, of the table, which every reader applies.", (*TASK, "table"), "table_delete_files"),
+    Metric("cdc_sink_maintenance_runs", "counter", "Runs of maintenance over a lake's tables.", TASK, "maintenance_runs"),
+    Metric("cdc_sink_maintenance_seconds", "counter", "Time of these runs. Batches go on meanwhile.", TASK, "maintenance_s"),
+    Metric("cdc_sink_maintenance_rewritten_files", "counter", "Data files that maintenance has put fewer ones in the place of.", TASK, "maintenance_rewritten_files"),
+    Metric("cdc_sink_maintenance_rewritten_bytes", "counter", "Bytes of these files.", TASK, "maintenance_rewritten_bytes"),
+    Metric("cdc_sink_maintenance_expired_snapshots", "counter", "Snapshots of Iceberg tables, and entries of the log of Delta tables, that were expired.", TASK, "maintenance_expired_snapshots"),
+    Metric("cdc_sink_maintenance_removed_files", "counter", "Orphan files that were deleted.", TASK, "maintenance_removed_files"),
+    Metric("cdc_sink_maintenance_conflicts", "counter", "Files that maintenance has written in vain, since somebody else had changed their table.", TASK, "maintenance_conflicts"),
+    Metric("cdc_sink_maintenance_failures", "counter", "Tables that a run could not maintain, by the code of the error.", (*TASK, "code"), "maintenance_failures"),
 )  # fmt: skip
 VERIFY: Final = (
     Metric("cdc_verify_result", "gauge", "1 for what the last comparison of a sink with its source said; shown by the leader alone.", ("connector", "result")),

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import Any
+from typing import Any, Final
 
 from cdcworker.connectors.warehouses.lake.delta_files.table_log import TableSnapshot
 
 ENGINE = "cdcworker"
 
 
-def actions_of(before: TableSnapshot, note: str = "", done: tuple[str, int] | None = None) -> list[dict[str, Any]]:
+COMPACTION: Final = "OPTIMIZE"
+
+
+def actions_of(
+    before: TableSnapshot, note: str = "", done: tuple[str, int] | None = None, operation: str = ""
+) -> list[dict[str, Any]]:
     """Returns the actions that tell of a commit behind a version. `note` is what its user says of it, `done` the number of an
-    application's transaction."""
+    application's transaction; `operation` is told by these unless it is given."""
     now = time.time_ns() // 1_000_000
     info: dict[str, Any] = {
         "timestamp": now,
-        "operation": "MERGE" if done else "WRITE",
+        "operation": operation or ("MERGE" if done else "WRITE"),
         "operationParameters": {},
         "readVersion": before.version,
         "isolationLevel": "Serializable",
-        "isBlindAppend": done is None,
+        "isBlindAppend": done is None and not operation,
         "operationMetrics": {},
         "engineInfo": ENGINE,
         "txnId": str(uuid.uuid4()),

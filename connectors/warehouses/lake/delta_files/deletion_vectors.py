@@ -163,16 +163,21 @@ def read(files: Storage, vector: Mapping[str, Any]) -> Rows:
         return unpacked(from_base85(text)[:size])
     if kind != "u" or len(text) < 20:
         raise ValueError("a deletion vector in another place")
-    prefix = text[:-20]
-    if prefix and not prefix.isalnum():
-        raise ValueError("a deletion vector in another place")
-    name = f"deletion_vector_{uuid.UUID(bytes=from_base85(text[-20:]))}.bin"
-    raw = files.part(f"{prefix}/{name}" if prefix else name, int(vector.get("offset") or 0), 4 + size + 4)
+    raw = files.part(file_of(text), int(vector.get("offset") or 0), 4 + size + 4)
     if len(raw) != 8 + size or int.from_bytes(raw[:4], "big") != size:
         raise ValueError("the file of a deletion vector is cut off")
     if int.from_bytes(raw[-4:], "big") != zlib.crc32(raw[4:-4]):
         raise ValueError("the file of a deletion vector is broken")
     return unpacked(raw[4:-4])
+
+
+def file_of(text: str) -> str:
+    """Returns the path of the file that a descriptor with this `pathOrInlineDv` names below the table's folder."""
+    prefix = text[:-20]
+    if prefix and not prefix.isalnum():
+        raise ValueError("a deletion vector in another place")
+    name = f"deletion_vector_{uuid.UUID(bytes=from_base85(text[-20:]))}.bin"
+    return f"{prefix}/{name}" if prefix else name
 
 
 class VectorFile:

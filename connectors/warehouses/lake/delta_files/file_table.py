@@ -19,6 +19,8 @@ from cdcworker.connectors.warehouses.lake.delta_files.table_features import (
     layout_of,
 )
 from cdcworker.connectors.warehouses.lake.delta_files.table_log import Action, FileId, TableLog, TableSnapshot, file_id
+from cdcworker.connectors.warehouses.lake.maintenance.plan import MEMORY_FACTOR, moved_rows
+from cdcworker.connectors.warehouses.lake.maintenance.rewrite import DataFileView, live_rows
 from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.table_files.key_index import INDEX_BYTES_MAX, IndexMemory, by_file
 from cdcworker.connectors.warehouses.table_files.live_files import GONE_SHARE_MAX, LiveFiles
@@ -312,6 +314,90 @@ class FileTable:
             if KEY in rows.column_names:
                 self._files.insert(self._numbers[add["path"]], [rows])
         return made
+
+    # -- files as fewer ones ------------------------------------------------------------------------------------------
+
+    def views(self, snapshot: TableSnapshot, layout: FileLayout) -> list[DataFileView]:
+        """Returns the files of a version, with copies of what is known of their deleted rows."""
+        self._follow(snapshot, layout)
+        return [
+            DataFileView(
+                part.id[0],
+                part,
+                int(part.add["size"]),
+                part.rows,
+                MEMORY_FACTOR * int(part.add["size"]),
+                self._files.mask_or_none(number),
+            )
+            for number, part in self._files.files.items()
+        ]
+
+    def rewrite(
+        self, layout: FileLayout, schema: pa.Schema, files: Sequence[DataFileView]
+    ) -> tuple[Sequence[DataFileView], tuple[Action, pa.Table] | None] | None:
+        """Writes the rows of the first of these files as one, and returns which those are, and the action that adds it (None:
+        no row is left) with keys and positions; None: they do not fit into memory. It may run beside everything else."""
+        for view in files:
+            # What is kept of a file that is missing would hide that.
+            if self.files.size(data_path(view.name)) != view.bytes:
+                raise OSError("a file has another size")
+        found = live_rows(files, lambda view: [self._rows(view.file, layout, schema)])
+        if found is None:
+            return None
+        taken, rows = found
+        made = self._write(layout, rows) if rows.num_rows else None
+        self.files.settle("")
+        return taken, made
+
+    def replace(
+        self,
+        before: TableSnapshot,
+        layout: FileLayout,
+        actions: Sequence[Action],
+        files: Sequence[DataFileView],
+        made: tuple[Action, pa.Table] | None,
+    ) -> TableSnapshot | None:
+        """Puts a file in the place of others, without their rows that were deleted since they were looked at; None: that is not
+        possible, or somebody else has made the next version."""
+        self._follow(before, layout)
+        if any(view.name not in self._numbers for view in files):
+            return None
+        numbers = [self._numbers[view.name] for view in files]
+        counts = [view.rows for view in files]
+        gone = moved_rows([view.gone for view in files], [self._files.gone[number] for number in numbers], counts)
+        if gone is None or (len(gone) and not layout.vectors):
+            return None
+        now = time.time_ns() // 1_000_000
+        said = [{"remove": {**_removed(self._files.files[number].add, now), "dataChange": False}} for number in numbers]
+        if made is not None:
+            said.append({"add": {**self._without(made[0], gone), "dataChange": False}})
+        hit("maintenance.before_commit")
+        after = self.log.commit(before, [*actions, *said])
+        if after is None:
+            return None
+        hit("maintenance.after_commit")
+        self._follow(after, layout)
+        if made is not None and KEY in made[1].column_names:
+            self._files.insert(self._numbers[made[0]["path"]], [made[1]])
+        return after
+
+    def _without(self, add: Action, gone: Numbers) -> Action:
+        """Returns the action that adds a new file without some of its rows."""
+        if not len(gone):
+            return add
+        vectors = deletion_vectors.VectorFile()
+        marked = _marked(add, vectors.add(gone))
+        if vectors.content:
+            self.files.replace(vectors.name, vectors.content)
+            self.files.settle("")
+        return marked
+
+    def discard(self, made: tuple[Action, pa.Table] | None) -> None:
+        """Deletes a file that no version names."""
+        if made is not None:
+            self.files.remove([data_path(made[0]["path"])])
+
+    # -- how a commit is made -----------------------------------------------------------------------------------------
 
     def _plan(self, layout: FileLayout, put: int, gone: Numbers | None) -> _Plan:
         """`put`: how many rows are added."""

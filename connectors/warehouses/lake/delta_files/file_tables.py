@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from cdcworker.connectors.warehouses.lake.delta_files.file_table import FileTable, TableMemory
+from cdcworker.connectors.warehouses.lake.delta_files.orphan_files import RemovedFiles
 from cdcworker.connectors.warehouses.storage.files import Storage
 
 
@@ -16,8 +17,14 @@ class FileTables:
         self.files = files
         self._memory = TableMemory()
         self._tables: dict[tuple[str, str], FileTable] = {}
+        self._removed: dict[tuple[str, str], RemovedFiles] = {}
         self._lock = threading.Lock()
         self.seen: dict[str, tuple[int, str]] = {}
+
+    def removed(self, place: tuple[str, str]) -> RemovedFiles:
+        """Returns what is known of the files that commits to the table have removed."""
+        with self._lock:
+            return self._removed.setdefault(place, RemovedFiles())
 
     def table(self, place: tuple[str, str]) -> FileTable | None:
         """Returns the table of this schema and name; None: this process cannot reach its files."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -119,6 +120,26 @@ class TableLog:
             return self.files.read(self.path(version)).decode()
         except FileNotFoundError:
             return None
+
+    def versions(self) -> list[int]:
+        """Returns the versions whose commits are in the log, in rising order."""
+        names = self.files.names(HOME, ".json")
+        return sorted(int(name[:20]) for name in names if len(name) == 25 and name[:20].isdigit())
+
+    def commits(self) -> int:
+        """Returns how many commits are in the log."""
+        return len(self.versions())
+
+    def written(self, version: int) -> float:
+        """Returns when a commit was written, in seconds since 1970."""
+        return self.files.modified(self.path(version))
+
+    def has_older(self, versions: Sequence[int], seconds: float) -> bool:
+        """Returns whether the commit of one of these versions is gone, or older than so many seconds."""
+        try:
+            return bool(versions) and self.written(min(versions)) < time.time() - seconds
+        except FileNotFoundError:
+            return True
 
     def is_late(self, version: int) -> bool:
         """Returns whether a version is a commit of this process that failed without an answer."""

@@ -137,6 +137,8 @@ CANNOT = {
     ("POST", "verify", "file"): "verify.unfit",
     ("POST", "snapshots", "spark"): "rest.no_snapshots",
     ("POST", "snapshots", "file"): "rest.no_snapshots",
+    ("GET", "maintenance", "file-sink"): "rest.no_maintenance",
+    ("POST", "maintenance", "postgres"): "rest.no_maintenance",
 }
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from cdcworker.connectors.warehouses.lake.dead_letters import LakeOfflineTables
 from cdcworker.connectors.warehouses.lake.delta import DeltaTables
 from cdcworker.connectors.warehouses.lake.iceberg import IcebergTables
+from cdcworker.connectors.warehouses.lake.maintenance.policy import MaintenancePolicy
+from cdcworker.connectors.warehouses.lake.maintenance_run import LakeMaintenance
 from cdcworker.connectors.warehouses.lake.side_tables import letters_place
-from cdcworker.connectors.warehouses.lake.writer import TEND_EVERY_S, LakeWriter
+from cdcworker.connectors.warehouses.lake.writer import LakeWriter
 
 from tests.contract import dead_letters as contract
 from tests.contract.warehouses import TOPIC
@@ -57,7 +57,7 @@ class Sink(contract.Sink):
         self.sql("UPDATE {letters} SET headers = NULL")
 
     def forget(self):
-        self.writer._tended[TOPIC] = time.monotonic() - 2 * TEND_EVERY_S
+        LakeMaintenance(self.writer, MaintenancePolicy(), "sink").maintain(lambda: False)
 
     def rewind(self):
         self.writer.alter((1, 5), {(TOPIC, 0): 0})

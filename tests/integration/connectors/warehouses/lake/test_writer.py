@@ -624,6 +624,18 @@ def test_a_driver_killed_again_and_again_loses_and_doubles_nothing(world, spark,
     killed_and_started_again(world, spark, points, kind)
 
 
+@pytest.mark.long
+@pytest.mark.kafka
+@pytest.mark.postgres
+@pytest.mark.parametrize("kind", ["iceberg", pytest.param("delta", marks=pytest.mark.delta)])
+def test_a_driver_killed_in_its_maintenance_loses_and_doubles_nothing(world, spark, kind):
+    # Three files of like size are worth it.
+    points = ["sink.after_commit=kill@1"] * 2
+    points += [f"maintenance.{name}=kill@1" for name in ("files_written", "before_commit", "after_commit")]
+    lake = {"warehouse": kind, "warehouse.path": str(world.tmp_path / "lake"), "maintenance.interval.ms": "10000"}
+    killed_and_started_again(world, spark, points, kind, lake)
+
+
 def test_text_in_a_statement_reads_no_variable_of_java(spark):
     """Defaults of columns come from the tables of others."""
     text = "${env:PATH} ${system:user.name} ${spark:spark.app.id} ${spark.app.name}"

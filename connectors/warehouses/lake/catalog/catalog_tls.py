@@ -9,7 +9,7 @@ from typing import Final
 from cdcworker.connectors.config import server_authentication, tls_policy
 from cdcworker.connectors.config.allowed_hosts import is_loopback
 from cdcworker.connectors.config.tls_policy import ENCRYPTED, PLAIN, TLS_NOT_ENOUGH
-from cdcworker.connectors.warehouses.lake import jdbc_uris
+from cdcworker.connectors.warehouses.lake.catalog import jdbc_uris
 from cdcworker.schemas.errors import CdcError
 
 _METASTORE_TLS: Final = "hadoop.hive.metastore.use.SSL"

@@ -25,8 +25,8 @@ from cdcworker.connectors.config.place_forms import (
     one_of,
     text_of,
 )
-from cdcworker.connectors.warehouses.lake import catalog_tls, jdbc_uris
-from cdcworker.connectors.warehouses.lake.jdbc_uris import BOOLEAN, NUMBER, TEXT, WORD
+from cdcworker.connectors.warehouses.lake.catalog import catalog_tls, jdbc_uris
+from cdcworker.connectors.warehouses.lake.catalog.jdbc_uris import BOOLEAN, NUMBER, TEXT, WORD
 from cdcworker.connectors.warehouses.places import admit_places
 from cdcworker.schemas.errors import CdcError, declare
 

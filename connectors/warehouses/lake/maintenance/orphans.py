@@ -1,0 +1,41 @@
+"""Files in the folder of an Iceberg table that belong to no snapshot."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from cdcworker.schemas.failpoints import hit
+
+SUFFIXES: Final = (".parquet", ".orc", ".avro")
+"""Of data, of deletes, and of manifests and their lists. Metadata of a table, whose name ends with .json, is never an orphan."""
+
+
+def old_files(home: str, older_s: float) -> list[str]:
+    """Returns the paths of files below a table's folders of data and metadata that nobody has changed for so long."""
+    found, before = [], time.time() - older_s
+    for part in ("data", "metadata"):
+        for folder, _, names in os.walk(os.path.join(home, part)):
+            for name in names:
+                path = os.path.join(folder, name)
+                with contextlib.suppress(FileNotFoundError):
+                    if name.endswith(SUFFIXES) and not os.path.islink(path) and os.stat(path).st_mtime < before:
+                        found.append(path)
+    return found
+
+
+def remove(paths: Iterable[str]) -> int:
+    """Deletes files, with the sums that Hadoop keeps beside them, and returns how many those were."""
+    count = 0
+    for path in paths:
+        hit("maintenance.before_removal")
+        folder, name = os.path.split(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+            count += 1
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, f".{name}.crc"))
+    return count

@@ -1,0 +1,1 @@
+"""What is asked of the tables of a lake?"""
