@@ -75,9 +75,12 @@ FILES_AT_ONCE = 4
 """Of the long tier, where one waits while others compute."""
 FEWER_IN_CI = ("tests/unit/worker/rest/openapi/test_document.py",)
 """Files of which CI runs every test, but not in full: `CI_ENVIRONMENT`."""
-TWO = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
-"""Two processes with servers of their own; a module's tests stay together, for the sake of what they share, and modules
-begin in the order of `conftest.py`, not of their number of tests."""
+
+
+def side_by_side(processes: int) -> tuple[str, ...]:
+    """Processes with servers of their own; a module's tests stay together, for the sake of what they share, and modules
+    begin in the order of `conftest.py`, not of their number of tests."""
+    return ("-n", str(processes), "--dist", "loadfile", "--no-loadscope-reorder")
 
 
 @contextlib.contextmanager
@@ -109,15 +112,18 @@ def ci(args: Sequence[str]) -> int:
     if "--fast" in args:
         os.environ.update({**FAST_ENVIRONMENT, **os.environ})
         rest = [arg for arg in args if arg != "--fast"]
-        lanes = [Lane("the fast tier", pytest_argv(seed, "-q", *TWO, *FAST, *rest))]
+        lanes = [Lane("the fast tier", pytest_argv(seed, "-q", *side_by_side(2), *FAST, *rest))]
     elif args:
         lanes = [Lane("the tests asked for", pytest_argv(seed, *args))]
     else:
         os.environ.update({**CI_ENVIRONMENT, **os.environ})
         lanes = [
-            Lane(" ".join(WAITING), pytest_argv(seed, *TWO, *WAITING, *(f"--ignore={path}" for path in AFTER_QUICK))),
+            Lane(
+                " ".join(WAITING),
+                pytest_argv(seed, *side_by_side(3), *WAITING, *(f"--ignore={path}" for path in AFTER_QUICK)),
+            ),
             Lane(" ".join(QUICK), pytest_argv(seed, *QUICK), nice=NICE, quiet=True),
-            Lane(" ".join(AFTER_QUICK), pytest_argv(seed, *TWO, *AFTER_QUICK), quiet=True),
+            Lane(" ".join(AFTER_QUICK), pytest_argv(seed, *side_by_side(2), *AFTER_QUICK), quiet=True),
         ]
     began = time.monotonic()
     with contextlib.nullcontext() if args else class_archive():

@@ -149,7 +149,7 @@ def kill_and_replace(cluster: Cluster, victim: Worker) -> None:
     cluster.start_worker()
 
 
-PAUSED = ["tree", "task", pytest.param("worker", marks=pytest.mark.long)]
+PAUSED = [*(pytest.param(what, marks=pytest.mark.long) for what in ("tree", "worker")), "task"]
 
 
 @pytest.mark.parametrize("what", PAUSED)

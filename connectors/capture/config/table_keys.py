@@ -27,6 +27,7 @@ def name_list_keys(names: Sequence[str] = ("schema", "table", "column")) -> Iter
                 validator=regex_list,
                 importance="HIGH" if name == "table" else "MEDIUM",
                 group=_GROUP,
+                connects=False,
                 doc=f"Anchored regular expressions of full {name} names; only one of include and exclude.",
             )
 

@@ -322,6 +322,7 @@ def jobs(folder):
     return Counter(event["Properties"].get("streaming.sql.batchId") for event in started)
 
 
+@pytest.mark.long
 def test_an_undecodable_record_halts_with_its_place(world):
     world.create(world.topic(NARROW), 1)
     world.producer.begin_transaction()

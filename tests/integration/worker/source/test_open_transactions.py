@@ -179,6 +179,7 @@ def test_a_leaders_write_without_its_marker_holds_up_no_successor(kafka, cluster
         assert "connector/of-a-predecessor" not in [record.key for record in configs.read_to_end(30.0)]
 
 
+@pytest.mark.long
 def test_a_transaction_of_somebody_else_is_let_be(kafka, cluster):
     """It may still be committed; what the task writes is behind it until then."""
     run_to(cluster, 30)

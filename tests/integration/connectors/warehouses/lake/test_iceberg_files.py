@@ -137,9 +137,15 @@ def test_a_table_that_changes_hands_goes_on_by_either_way_and_is_not_read_again_
     ("form", "statement"),
     [
         ("a column of the destination", "ALTER TABLE {table} ADD COLUMN mine string"),
-        ("format 3", "ALTER TABLE {table} SET TBLPROPERTIES ('format-version' = '3')"),
+        pytest.param(
+            "format 3", "ALTER TABLE {table} SET TBLPROPERTIES ('format-version' = '3')", marks=pytest.mark.long
+        ),
         ("another place for data", "ALTER TABLE {table} SET TBLPROPERTIES ('write.data.path' = '{folder}/elsewhere')"),
-        ("another file format", "ALTER TABLE {table} SET TBLPROPERTIES ('write.format.default' = 'orc')"),
+        pytest.param(
+            "another file format",
+            "ALTER TABLE {table} SET TBLPROPERTIES ('write.format.default' = 'orc')",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_a_table_of_another_form_is_left_to_sql(lake, form, statement):
