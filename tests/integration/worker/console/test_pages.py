@@ -116,7 +116,7 @@ def test_the_way_of_one_row(world, tab):
     page.get_by_label("Table", exact=True).fill("orders")
     page.get_by_label(re.compile("^Key")).fill("42")
     page.get_by_role("button", name="Follow").click()
-    page.get_by_text("warehouse has applied it").wait_for()
+    page.get_by_text("warehouse has applied it").wait_for(timeout=120_000)
     assert page.locator(".stages li").count() >= 4
 
 
