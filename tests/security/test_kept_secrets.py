@@ -132,7 +132,7 @@ def other(name):
 
 
 def test_there_are_pairs_of_every_connector_that_has_secrets():
-    assert {name for name, _, _ in PAIRS} == {"mariadb", "mysql", "postgres", "spark"}
+    assert {name for name, _, _ in PAIRS} == {"http-sink", "mariadb", "mysql", "postgres", "spark"}
     assert len(PAIRS) >= 60
 
 
@@ -149,7 +149,9 @@ def test_a_kept_secret_is_not_sent_to_another_place(shop, name, secret):
             stored = store(shop, name, secret, **({place: "x=y"} if keys_of(name)[place].type == "PASSWORD" else {}))
             for answer in ask(shop, TENANT, secret, stored, change):
                 assert CANARY not in answer.text
-                if answer.status_code != 400 or code_of(answer) != CODE:
+                # Of another class the key of a secret may be unknown: then the config is refused as it is.
+                refusals = {CODE, "rest.invalid_config"} if place == "connector.class" else {CODE}
+                if answer.status_code != 400 or code_of(answer) not in refusals:
                     passed.append((place, answer.status_code, code_of(answer)))
     assert passed == []
     assert len(shop.checks.asked) == asked, "nothing was connected to"

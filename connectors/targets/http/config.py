@@ -113,11 +113,11 @@ def _login_keys() -> Iterable[ConfigKey]:
         "http.authorization.user", group=group, former="connection.user", connects=False, doc="The user of basic.",
     )  # fmt: skip
     yield ConfigKey(
-        "http.authorization.password", "PASSWORD", group=group, former="connection.password",
+        "http.authorization.password", "PASSWORD", group=group, former="connection.password", connects=False,
         doc="The password of basic; best a reference such as ${file:/path}.",
     )  # fmt: skip
     yield ConfigKey(
-        "http.authorization.token", "PASSWORD", group=group, validator=_printable,
+        "http.authorization.token", "PASSWORD", group=group, validator=_printable, connects=False,
         doc="The token of bearer; best a reference such as ${file:/path}.",
     )  # fmt: skip
     yield ConfigKey(
@@ -125,7 +125,7 @@ def _login_keys() -> Iterable[ConfigKey]:
         doc="The whole header of static.",
     )  # fmt: skip
     yield ConfigKey(
-        "http.signature.secret", "PASSWORD", group=group, importance="HIGH",
+        "http.signature.secret", "PASSWORD", group=group, importance="HIGH", connects=False,
         doc="Signs each request as Standard Webhooks do: HMAC-SHA256 over id, timestamp and body. A secret that begins with"
         " whsec_ is base64 behind it; any other is taken as it is.",
     )  # fmt: skip
@@ -151,7 +151,9 @@ def _tls_keys() -> Iterable[ConfigKey]:
         "http.ssl.keystore.certificate.chain", "PASSWORD", group=group, connects=False,
         doc="A certificate of this client with its chain, as PEM text.",
     )  # fmt: skip
-    yield ConfigKey("http.ssl.keystore.key", "PASSWORD", group=group, doc="Its key, as PEM text without a password.")
+    yield ConfigKey(
+        "http.ssl.keystore.key", "PASSWORD", group=group, connects=False, doc="Its key, as PEM text without a password."
+    )
 
 
 def _body_keys() -> Iterable[ConfigKey]:

@@ -27,11 +27,12 @@ OF_SOURCES = [
     ("transaction.boundary.interval.ms", "-1"),
 ]
 OF_SINKS = [
-    ("errors.deadletterqueue.topic.name", "dead"),
     ("errors.deadletterqueue.topic.replication.factor", "x"),
     ("errors.deadletterqueue.context.headers.enable", "x"),
     ("transforms", "unwrap"),
 ]
+LETTERS_IN_TOPICS = {"http-sink", "stdout"}
+"""Sinks that write dead letters into a topic, as Kafka Connect does."""
 PLAIN = {
     "name", "type", "required", "default_value", "importance", "documentation", "group", "width", "display_name",
     "dependents", "order_in_group", "order",
@@ -58,7 +59,13 @@ def test_a_wrong_value_is_refused_for_every_connector(plugin, key, value):
     ],
 )
 def test_a_wrong_value_is_refused_for_every_connector_of_a_side(plugin, key, value):
-    assert key in errors(plugin, **{key: value})
+    assert {key, f"{key}.{value}.type"} & errors(plugin, **{key: value}).keys()
+
+
+@pytest.mark.parametrize("plugin", SINKS)
+def test_a_topic_of_dead_letters_is_refused_where_none_is_written(plugin):
+    found = errors(plugin, **{"errors.deadletterqueue.topic.name": "dead"})
+    assert ("errors.deadletterqueue.topic.name" in found) is (plugin not in LETTERS_IN_TOPICS)
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)
