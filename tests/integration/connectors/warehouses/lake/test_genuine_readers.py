@@ -12,7 +12,6 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests import plain_http
 from tests.conftest import REQUIRE_PARTS
 from tests.genuine.sources import source_config
 from tests.integration.one_worker import Worker
@@ -95,29 +94,10 @@ def lakes(kafka, db, tmp_path):
         count = changes(worker, "iceberg")
         for name in ("delta", "plain"):
             worker.wait(lambda name=name: changes(worker, name) == count, f"the changes in {name}", LAKE_S_MAX)
-        for round in range(SMALL_BATCHES):
-            db.execute("insert into items values (%s, 'small')", [100 + round])
-            for name in roots:
-                wanted = count + round + 1
-                worker.wait(
-                    lambda name=name, n=wanted: changes(worker, name) == n, f"a small batch in {name}", LAKE_S_MAX
-                )
-        for name in roots:
-            maintained(worker, name)
         assert worker.end() == 0
     finally:
         worker.kill()
     return {name: table_of(root) for name, root in roots.items()}
-
-
-def maintained(worker: Worker, sink: str) -> None:
-    """Asks for maintenance, and waits until it has made one file of several."""
-    path = f"/v1/connectors/{sink}/maintenance"
-    asked = plain_http.post(worker.url + path, timeout=30.0)
-    assert asked.status_code == 202, asked.text
-    worker.wait(lambda: worker.get(path)["runs"][0]["state"] == "COMPLETED", f"maintenance of {sink}", LAKE_S_MAX)
-    last = worker.get(path)["tasks"][0]["last"]
-    assert (last["errors"], last["after"]["files"] < last["before"]["files"]) == ({}, True), last
 
 
 def table_of(root: Path) -> Path:
@@ -128,16 +108,13 @@ def changes(worker: Worker, sink: str) -> int:
     return int(worker.task(sink)["metrics"]["changes"])
 
 
-SMALL_BATCHES = 4
-"""So many files become one in maintenance."""
 ROWS = [(1, "row 1"), (2, "changed"), (5, "row 5"), (40, "row 4")]
-AFTER = [*ROWS, *((100 + round, "small") for round in range(SMALL_BATCHES))]
 
 
 def test_pyiceberg_and_delta_rs_read_what_is_there_and_delta_rs_says_what_it_lacks(lakes):
-    assert read("iceberg", lakes["iceberg"]) == AFTER
+    assert read("iceberg", lakes["iceberg"]) == ROWS
     told = read("delta", lakes["delta"])
     assert isinstance(told, str), "it reads them now: say so here and in docs/how-to/warehouse-delta.md"
     assert "reader features" in told
     assert "columnMapping" in told
-    assert read("delta", lakes["plain"]) == AFTER
+    assert read("delta", lakes["plain"]) == ROWS
