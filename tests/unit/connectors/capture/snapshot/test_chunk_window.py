@@ -150,7 +150,7 @@ def test_a_key_without_a_row_that_a_skipped_operation_touched_is_read_again():
     assert (window.again, list(chunk.absent)) == ([["1"]], [(2,)])
 
 
-def window_of(*, reads: bool) -> ChunkWindow:
+def window_of(*, reads):
     """A window before an event of a newer transaction; `reads`: its rows have come already."""
     window = ChunkWindow(SnapshotLoad("l", "start"), TableLoad(1, "s", "t"), KeyRange())
     if reads:
