@@ -89,6 +89,9 @@ class ChunkWindow:
         if self.chunk is not None and self.chunk.plan.table != table:
             self.void = True
 
+    def undone(self) -> None:
+        self.void, self.touches = self.void or not self.visible, []
+
     def read(self, chunk: Chunk) -> None:
         """The rows have come. What happened meanwhile takes its effect."""
         self.chunk = chunk

@@ -24,6 +24,9 @@ class RowObserver(Protocol):
     def event(self, plan: TablePlan, event: RowEvent) -> bool:
         """Returns whether the event is handed on."""
 
+    def undone(self) -> None:
+        """Events of the transaction that is being read do not count after all."""
+
     def reshaped(self, plan: TablePlan) -> None:
         """The events that follow have this shape of the table."""
 

@@ -164,6 +164,11 @@ class WatermarkSnapshot:
             if window.table.table_id == plan.table.table_id:
                 window.reshaped(plan.table)
 
+    def undone(self) -> None:
+        """Rows may have left a chunk for events that are not handed on: read it again."""
+        for window in self.loader.windows:
+            window.undone()
+
     def _read_again(self, table: TableLoad, plan: TablePlan, message: Any) -> None:
         """A row with unsent values: its key may lie in a range that was handed on without them, or whose record with them
         does not stay."""

@@ -79,6 +79,11 @@ class TransactionMetadata:
         self.counts[name] = order = self.counts.get(name, 0) + 1
         change.transaction = {"id": self._id, "total_order": self._total, "data_collection_order": order}
 
+    def go_back(self, counts: Mapping[str, int]) -> None:
+        """The events behind these counts are undone."""
+        self.counts = dict(counts)
+        self._total = sum(self.counts.values())
+
     def end(self, position: Position, out: list[Change | EncodedRecords]) -> None:
         if self._total:
             counts = [{"data_collection": name, "event_count": count} for name, count in self.counts.items()]

@@ -75,6 +75,7 @@ class Event(NamedTuple):
 _SIMPLE: Final[Mapping[int, Callable[[ByteReader], Body]]] = {
     EventType.ROTATE: plain_events.read_rotate,
     EventType.QUERY: plain_events.read_query,
+    EventType.EXECUTE_LOAD_QUERY: lambda body: plain_events.read_query(body, loads_file=True),
     EventType.XID: plain_events.read_xid,
     EventType.XA_PREPARE: plain_events.read_xa_prepare,
     EventType.ROWS_QUERY: plain_events.read_rows_query,
@@ -100,7 +101,7 @@ _PASSED_OVER: Final = frozenset(
             EventType.SLAVE,
             EventType.IGNORABLE,
         ),
-        *(EventType.APPEND_BLOCK, EventType.DELETE_FILE, EventType.BEGIN_LOAD_QUERY, EventType.EXECUTE_LOAD_QUERY),
+        *(EventType.APPEND_BLOCK, EventType.DELETE_FILE, EventType.BEGIN_LOAD_QUERY),
         *(EventType.TRANSACTION_CONTEXT, EventType.VIEW_CHANGE),
     }
 )

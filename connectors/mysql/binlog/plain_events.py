@@ -14,6 +14,8 @@ _SKIPPED: Final = {0: 4, 1: 8, 3: 4, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 
 _CATALOG, _TIME_ZONE, _CATALOG_SHORT, _INVOKER, _DATABASES, _COLLATIONS = 2, 5, 6, 11, 12, 131
 _DATABASES_MAX: Final = 254
 """Stands in place of a count for more databases than are named."""
+_FILE_BYTES: Final = 13
+"""Of the file that a statement has loaded: its number, its place in the text, what is done with duplicates."""
 
 
 class Rotate(NamedTuple):
@@ -94,8 +96,11 @@ def read_rotate(body: ByteReader) -> Rotate:
     return Rotate(text_of(body.rest()), position)
 
 
-def read_query(body: ByteReader) -> Query:
+def read_query(body: ByteReader, *, loads_file: bool = False) -> Query:
+    """Reads a statement. `loads_file`: one that has loaded a file, whose place in the statement stands before the rest."""
     thread_id, _, schema_size, error, status_size = (body.number(size) for size in (4, 4, 1, 2, 2))
+    if loads_file:
+        body.take(_FILE_BYTES)
     collation = _collation(ByteReader(body.take(status_size)))
     schema = text_of(body.take(schema_size))
     body.zero()

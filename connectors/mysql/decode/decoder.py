@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from cdcworker.connectors.capture.snapshot.observer import RowEvent, RowObserver
 from cdcworker.connectors.capture.snapshot.row_identity import differ
@@ -65,6 +65,17 @@ class DecoderOptions:
     schema_changes: SchemaChanges | None = None
 
 
+class _Savepoint(NamedTuple):
+    """A place in the output of a transaction, below 0 where what lies before it was handed on, and the events that were numbered."""
+
+    at: int
+    counts: Mapping[str, int]
+
+    def behind(self, taken: int) -> _Savepoint:
+        """Returns the place once so many changes have been taken."""
+        return self._replace(at=self.at - taken)
+
+
 class BinlogDecoder:
     """The decoder of one stream. `out` collects changes; the caller takes them and looks at `transaction`."""
 
@@ -80,10 +91,10 @@ class BinlogDecoder:
         self._numbers = numbers
         self._options = options or DecoderOptions()
         self._plans: dict[int, tuple[TableMap, TablePlan | None]] = {}
-        self._savepoints: dict[str, int] = {}
+        self._savepoints: dict[str, _Savepoint] = {}
         self._drop_to = 0
         self._resumed = ""
-        self._begun_at = 0
+        self._begun_at = _Savepoint(0, {})
         self.transaction: Transaction | None = None
         """The one that is being read; None between two."""
         self.ended: Transaction | None = None
@@ -117,8 +128,8 @@ class BinlogDecoder:
         """Takes what has been read, also amid a transaction; of that the first `upto` changes, where that is said."""
         upto = len(self.out) if upto is None else upto
         taken, self.out = self.out[:upto], self.out[upto:]
-        self._begun_at -= len(taken)
-        self._savepoints = {name: at - len(taken) for name, at in self._savepoints.items()}
+        self._begun_at = self._begun_at.behind(len(taken))
+        self._savepoints = {name: at.behind(len(taken)) for name, at in self._savepoints.items()}
         return taken
 
     def order_counts(self) -> dict[str, int] | None:
@@ -153,11 +164,12 @@ class BinlogDecoder:
         commit_us = commit_us or event.header.timestamp * 1_000_000
         number = self._numbers.next(commit_us)
         begun = self.transaction = Transaction(number, commit_us, event.header.server_id, gtid)
-        self.index, self._begun_at = 0, len(self.out)
+        self.index = 0
         self._savepoints.clear()
         orders = self._options.transactions
         if orders:
             orders.begin(begun.identity, commit_us // 1000, resumed=self._drop_to > 0)
+        self._begun_at = self._savepoint()
         if self.observer:
             self.observer.began(begun.identity)
         return begun
@@ -186,7 +198,7 @@ class BinlogDecoder:
     # -- statements -------------------------------------------------------------------------------------------------
 
     def _on_query(self, event: Event, body: plain.Query) -> None:
-        found = statements.words(_text(body))
+        found = statements.without_settings(statements.words(_text(body)))
         first = statements.keyword(found)
         # Where a server has no GTIDs, the statement begins what it is in.
         transaction = self.transaction or self._begin(event, 0, "")
@@ -200,7 +212,7 @@ class BinlogDecoder:
         elif first == "XA":
             self._on_xa(event, transaction, statements.keyword(found, 1))
         elif first == "SAVEPOINT":
-            self._savepoints[_savepoint(found, 1)] = len(self.out)
+            self._savepoints[_name_of(found, 1)] = self._savepoint()
         else:
             self._on_statement(event, found, body)
             if not transaction.is_group:
@@ -239,7 +251,8 @@ class BinlogDecoder:
     def _tell_of(self, event: Event, body: plain.Query) -> None:
         """Hands on a statement about captured tables, where that is wanted."""
         told, text = self._options.schema_changes, _text(body)
-        statement = schema_statement(statements.words(text, SCHEMA_TOKENS_MAX), body.schema)
+        words = statements.without_settings(statements.words(text, SCHEMA_TOKENS_MAX))
+        statement = schema_statement(words, body.schema)
         if statement is None:
             return
         index, self.index = self.index, self.index + 1
@@ -251,14 +264,32 @@ class BinlogDecoder:
         if change is not None:
             self.out.append(change)
 
+    def _savepoint(self) -> _Savepoint:
+        """Returns the place of the transaction that may be gone back to."""
+        # Rows that an earlier run has handed on are not in the output.
+        at = -1 if self.index < self._drop_to else len(self.out)
+        return _Savepoint(at, self.order_counts() or {})
+
     def _on_rollback(self, event: Event, found: list[str]) -> None:
         """What was logged before is undone, but for what was handed on already."""
-        is_partial = statements.keyword(found, 1) == "TO"
-        name = _savepoint(found, 3 if statements.keyword(found, 2) == "SAVEPOINT" else 2) if is_partial else ""
-        at = self._savepoints.get(name, self._begun_at) if is_partial else self._begun_at
-        if at < 0:
+        behind = 2 if statements.keyword(found, 1) == "WORK" else 1
+        is_partial = statements.keyword(found, behind) == "TO"
+        to: _Savepoint | None = self._begun_at
+        if is_partial:
+            to = self._savepoints.get(
+                _name_of(found, behind + (2 if statements.keyword(found, behind + 1) == "SAVEPOINT" else 1))
+            )
+        if to is None:
+            raise self._error(
+                event, e.MALFORMED_EVENT, "a transaction is rolled back to a savepoint that it does not have"
+            )
+        if to.at < 0:
             raise self._error(event, e.ROLLED_BACK, "a transaction is rolled back of which a part was handed on")
-        del self.out[at:]
+        del self.out[to.at :]
+        if self._options.transactions:
+            self._options.transactions.go_back(to.counts)
+        if self.observer:
+            self.observer.undone()
         if not is_partial:
             self._end()
 
@@ -409,5 +440,6 @@ def _text(body: plain.Query) -> str:
         return body.statement.decode(errors="replace")
 
 
-def _savepoint(found: list[str], at: int) -> str:
-    return found[at].removeprefix("`") if at < len(found) else ""
+def _name_of(found: list[str], at: int) -> str:
+    """Returns the name of a savepoint, in which upper and lower case are the same."""
+    return found[at].removeprefix("`").casefold() if at < len(found) else ""

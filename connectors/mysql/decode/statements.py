@@ -9,6 +9,8 @@ TOKENS_MAX: Final = 64
 """Words that are looked at. # INV-10"""
 _QUOTES: Final = "`'\""
 _DML: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "MERGE"})
+_MAY_CHANGE: Final = frozenset({"WITH", "SELECT", "DO", "CALL"})
+"""Of these only what has changed rows is logged, and the words do not say which: behind a common table expression, or in a function."""
 _PASSED_OVER: Final = frozenset(
     {*_DML, "INTO", "LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "QUICK", "FROM", "TABLE", "DATA", "ONLY"}
 )
@@ -105,11 +107,29 @@ def name_at(found: list[str], at: int, database: str) -> tuple[str, str] | None:
     return database, first
 
 
+def without_settings(found: list[str]) -> list[str]:
+    """Returns the words of the statement that a SET STATEMENT … FOR of MariaDB stands before."""
+    if keyword(found) != "SET" or keyword(found, 1) != "STATEMENT":
+        return found
+    return next((found[at + 1 :] for at in range(2, len(found)) if keyword(found, at) == "FOR"), found)
+
+
+def _loaded(found: list[str], database: str) -> tuple[str, str]:
+    """Returns the table behind INTO TABLE."""
+    pairs = (at for at in range(len(found)) if (keyword(found, at), keyword(found, at + 1)) == ("INTO", "TABLE"))
+    at = next(pairs, len(found))
+    return name_at(found, at + 2, database) or (database, "")
+
+
 def changed_rows_of(found: list[str], database: str) -> tuple[str, str] | None:
     """Returns database and name of the table whose rows a statement changes, where rows should have been logged; None: it changes
     none. The name is empty where it cannot be told."""
+    if keyword(found) in _MAY_CHANGE:
+        return database, ""
     if keyword(found) not in _DML:
         return None
+    if keyword(found) == "LOAD":
+        return _loaded(found, database)
     at = 0
     while at < len(found) and keyword(found, at) in _PASSED_OVER:
         at += 1

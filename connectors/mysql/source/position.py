@@ -71,6 +71,11 @@ class StoredPosition:
     def is_mariadb(self) -> bool:
         return self.product == "mariadb"
 
+    @property
+    def last_number(self) -> int:
+        """The number of the last transaction of which anything was handed on."""
+        return self.part.number if self.part else self.number
+
     def executed(self) -> Gtids:
         """The transactions that were handed on."""
         return parse_gtids(self.gtids, is_mariadb=self.is_mariadb)

@@ -95,6 +95,7 @@ def _open(
     numbers = CommitNumbers(stored.number if stored else 0)
     position = stored
     if position is None or starts_over:
+        numbers = CommitNumbers(stored.last_number if stored else 0)
         position = _first_position(settings, catalog, facts, numbers)
     elif position.part is not None:
         numbers = CommitNumbers(position.number, position.part.number)

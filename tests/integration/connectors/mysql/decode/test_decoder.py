@@ -256,6 +256,9 @@ class Watching:
         row = event.after or event.before
         return row is None or row[0] % 2 == 1
 
+    def undone(self) -> None:
+        self.seen.append(("undone",))
+
     def reshaped(self, plan: Any) -> None:
         self.seen.append(("reshaped", plan.table.path))
 

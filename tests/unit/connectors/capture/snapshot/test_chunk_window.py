@@ -148,3 +148,30 @@ def test_a_key_without_a_row_that_a_skipped_operation_touched_is_read_again():
     window.began(XID)
     window.touched(KeyEvent(XID, NAMES, False, None, (1,), False, emitted=False))
     assert (window.again, list(chunk.absent)) == ([["1"]], [(2,)])
+
+
+def window_of(*, reads):
+    """A window before an event of a newer transaction; `reads`: its rows have come already."""
+    window = ChunkWindow(SnapshotLoad("l", "start"), TableLoad(1, "s", "t"), KeyRange())
+    if reads:
+        snap = TransactionSnapshot(XID, XID, frozenset({XID}))
+        view = SimpleNamespace(snap=snap)
+        window.read(
+            SimpleNamespace(view=view, plan=None, key_names=NAMES, size=0, rows={(1,): ("v", ("1",))}, absent={})
+        )
+    return window
+
+
+def test_a_row_that_left_a_chunk_for_an_event_that_was_undone_is_read_again():
+    for window in (window_of(reads=False), window_of(reads=True)):
+        window.began(XID)
+        window.touched(KeyEvent(XID, NAMES, False, (1,), (1,), False, emitted=True))
+        window.undone()
+        assert window.void
+
+
+def test_what_a_chunk_sees_is_not_read_again_for_a_transaction_that_is_undone():
+    window = window_of(reads=True)
+    window.began(XID - 1)
+    window.undone()
+    assert not window.void

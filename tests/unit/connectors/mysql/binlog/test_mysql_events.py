@@ -15,6 +15,7 @@ from cdcworker.connectors.mysql.binlog.header import ARTIFICIAL, IGNORABLE, IN_U
 from cdcworker.connectors.mysql.binlog.plain_events import (
     Heartbeat,
     OtherEvent,
+    Query,
     Rotate,
     StartEncryption,
     StatementText,
@@ -397,3 +398,12 @@ def test_places_beyond_4_gib_go_on() -> None:
     assert reader.place == Place("log.8", 4)
     (again,) = reader.read(event(EventType.ROTATE, struct.pack("<Q", 4) + b"log.8", flags=ARTIFICIAL))
     assert again.body == Rotate("log.8", 4)
+
+
+def test_a_statement_that_loads_a_file_is_a_statement() -> None:
+    head = struct.pack("<IIBHH", 7, 0, 4, 0, 7)
+    data = head + bytes(13) + b"\x04\xff\x00\xff\x00\xff\x00" + b"shop\0" + b"load data infile 'x' into table t"
+    (body,) = bodies(event(EventType.EXECUTE_LOAD_QUERY, data))
+    assert isinstance(body, Query)
+    assert (body.thread_id, body.schema, body.collation) == (7, "shop", 255)
+    assert body.statement.endswith(b"into table t")

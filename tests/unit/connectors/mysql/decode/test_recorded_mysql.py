@@ -6,6 +6,9 @@ import io
 
 import fastavro
 import pytest
+from cdcworker.connectors.capture.snapshot.observer import RowEvent, TablePlan
+from cdcworker.connectors.capture.snapshot.visibility import TransactionId
+from cdcworker.connectors.capture.stream.transaction_metadata import TransactionMetadata
 from cdcworker.connectors.mysql import errors as e
 from cdcworker.connectors.mysql.binlog.event_reader import Event, EventReader, Place
 from cdcworker.connectors.mysql.binlog.format_description import Checksum
@@ -18,7 +21,7 @@ from cdcworker.connectors.mysql.catalog.completion import TableCatalog
 from cdcworker.connectors.mysql.config.settings import parse
 from cdcworker.connectors.mysql.decode.captured_plans import CapturedPlans
 from cdcworker.connectors.mysql.decode.commit_numbers import CommitNumbers
-from cdcworker.connectors.mysql.decode.decoder import BinlogDecoder
+from cdcworker.connectors.mysql.decode.decoder import BinlogDecoder, DecoderOptions
 from cdcworker.connectors.mysql.decode.table_plan import TablePlanner
 from cdcworker.connectors.mysql.source_block import source_schema
 from cdcworker.connectors.mysql.types.column import ColumnType, TypeCode
@@ -154,6 +157,73 @@ def test_a_savepoint_behind_what_was_handed_on_can_be_gone_back_to():
     assert [change.after for change in changes] == [(2,), (4,)]
 
 
+@pytest.mark.parametrize("back", ["ROLLBACK TO `A`", "rollback work to savepoint a", "Rollback To A"])
+def test_a_savepoint_is_known_in_upper_and_lower_case(back: str):
+    decoder = decoder_of()
+    begun = (statement("BEGIN"), insert(1), statement("SAVEPOINT `a`"), insert(2))
+    changes = fed(decoder, *begun, statement(back), insert(3), statement("COMMIT"))
+    assert [change.after for change in changes] == [(1,), (3,)]
+
+
+def test_a_savepoint_that_is_not_in_the_log_is_an_error():
+    with pytest.raises(CdcError) as caught:
+        fed(decoder_of(), statement("BEGIN"), insert(1), statement("ROLLBACK TO `b`"))
+    assert caught.value.code == e.MALFORMED_EVENT
+
+
+@pytest.mark.parametrize("back", ["ROLLBACK", "ROLLBACK TO a"])
+def test_a_rollback_of_what_an_earlier_run_handed_on_is_an_error(back: str):
+    decoder = decoder_of()
+    decoder.resume(2)
+    with pytest.raises(CdcError) as caught:
+        fed(decoder, statement("BEGIN"), insert(1), statement("SAVEPOINT a"), insert(2), insert(3), statement(back))
+    assert caught.value.code == e.ROLLED_BACK
+    decoder = decoder_of()
+    decoder.resume(2)
+    events = (statement("BEGIN"), insert(1), insert(2), statement("SAVEPOINT a"), insert(3), statement("ROLLBACK TO a"))
+    assert fed(decoder, *events, insert(4))[0].after == (4,)
+
+
+def test_events_that_are_rolled_back_are_not_counted():
+    options = DecoderOptions(transactions=TransactionMetadata("p.transaction", source_schema("mysql")))
+    decoder = BinlogDecoder(plans_of(), TEMPLATE, CommitNumbers(), options)
+    back = statement("ROLLBACK TO a")
+    events = (statement("BEGIN"), statement("SAVEPOINT a"), insert(1), back, insert(2), statement("SAVEPOINT a"))
+    begin, change, end = fed(decoder, *events, insert(3), back, statement("COMMIT"))
+    assert (begin.after[0], end.after[0], end.after[2]) == ("BEGIN", "END", 1)
+    assert change.transaction is not None
+    assert (change.after, change.transaction["total_order"]) == ((2,), 1)
+    assert fed(decoder, statement("BEGIN"), insert(4), statement("ROLLBACK")) == []
+
+
+class Rolled:
+    """An observer that knows whether it was told that events do not count."""
+
+    told = False
+
+    def began(self, transaction: TransactionId, /) -> None:
+        del transaction
+
+    def event(self, plan: TablePlan, event: RowEvent) -> bool:
+        del plan, event
+        return True
+
+    def undone(self) -> None:
+        self.told = True
+
+    def reshaped(self, plan: TablePlan) -> None:
+        del plan
+
+
+def test_who_watches_is_told_of_a_rollback():
+    decoder = decoder_of()
+    decoder.observer = watching = Rolled()
+    fed(decoder, statement("BEGIN"), insert(1), statement("COMMIT"))
+    assert not watching.told
+    fed(decoder, statement("BEGIN"), insert(1), statement("ROLLBACK"))
+    assert watching.told
+
+
 XA = "X'61',X'',1"
 
 
@@ -184,6 +254,8 @@ def test_a_transaction_of_xa_in_two_phases_is_refused(last: Event):
         (insert(1), e.MALFORMED_EVENT),
         (event_of(Incident(1)), e.LOG_INCIDENT),
         (statement("delete from t"), e.STATEMENT_LOGGED),
+        (statement("with n as (select 1) delete from t"), e.STATEMENT_LOGGED),
+        (statement("set statement max_statement_time = 9 for update t set a = 1"), e.STATEMENT_LOGGED),
     ],
 )
 def test_what_would_lose_rows_is_refused(event: Event, code: str):

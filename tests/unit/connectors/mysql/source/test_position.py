@@ -25,6 +25,10 @@ def test_a_position_comes_back_as_it_was_stored(position: StoredPosition) -> Non
     assert stored["v"] == (2 if position.part else 1)
 
 
+def test_the_last_number_is_the_one_of_a_transaction_that_was_handed_on_in_part() -> None:
+    assert (WHOLE.last_number, INSIDE.last_number) == (77, 78)
+
+
 def test_a_log_without_gtids_has_none() -> None:
     stored = StoredPosition("mysql", "u", "", FilePlace("log.000004", 99), 77, has_gtids=False).to_json()
     assert stored["gtids"] is None
