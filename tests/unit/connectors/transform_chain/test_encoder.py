@@ -133,6 +133,14 @@ def test_a_primitive_key_and_its_partition():
     assert plain.key == b"7"
 
 
+def test_a_partition_that_a_transform_chose_takes_the_place_of_the_key_s():
+    kind = "io.debezium.transforms.partitions.PartitionRouting"
+    keys = {"partition.payload.fields": "change.id", "partition.topic.num": "5"}
+    config = {"transforms": "t", "transforms.t.type": kind, **{f"transforms.t.{name}": keys[name] for name in keys}}
+    made = encoder(config).encode([Kit.change("c", after=ROW), Kit.change("d", before=ROW)])
+    assert [record.hash for record in made] == [2, 2, murmur2(made[2].key[5:]) & 0x7FFFFFFF]
+
+
 def test_tombstones_pass_the_chain_and_may_be_left_out():
     config = one("Filter", predicate="p") | {"predicates": "p", "predicates.p.type": "RecordIsTombstone"}
     made = encoder({**config, **PLAIN}).encode([Kit.change("d", before=ROW)])
