@@ -89,6 +89,8 @@ def test_only_the_fields_that_are_named_are_read():
         "value.op == 'u' ? 'updates' : null",
         "value.after.name.startsWith('can') && !value.after.name.contains('x') && value.after.tags.size() > 1",
         'header.tenant.value == "acme"',
+        "value.after.id > -1 && -1 in [-1] && value.after.id % 2 == 1 && (value.op == 'u') == true",
+        "value.op == 'u' ? 'orders-' + headers.tenant + '-all' : null",
     ],
 )
 def test_common_conditions_in_groovy_run_as_they_are(text):
@@ -105,6 +107,11 @@ def test_common_conditions_in_groovy_run_as_they_are(text):
         ("value.after.name.equals('c')", "calls equals"), ("value.get('op') == 'u'", "calls get"), ("foo(1)", "calls foo"),
         ("value.after.name == \"${x}\"", 'has a text with $ between "'), ("value.x ?: 1", "has ?:, which CEL does not have"),
         ("def x = 1; x > 0", "has def"), ("x -> x", "has ->"), ("return true", "has return"),
+        ("value.after.id / 2 == 1.5", "computes with /"), ("value.after.price * 100.0 == 29.0", "computes with *"),
+        ("value.after.price + 0.1 == 0.3", "computes with +"), ("value.after.price - 0.1 == 0.2", "computes with -"),
+        ("value.after.id == 010", "has a number that is written otherwise in CEL"), ("value.after.id == 3u", "has a number"),
+        ("r'a' == value.op", "has a letter before a text"),
+        ("value.after.paid == value.op in ['u']", "compares the result of a comparison without brackets"),
     ],
 )  # fmt: skip
 def test_what_groovy_alone_has_is_refused_with_what_to_write(text, advice):
@@ -118,6 +125,9 @@ def test_what_groovy_alone_has_is_refused_with_what_to_write(text, advice):
         ("other.op == 'u'", "names other; expects value, key, topic and headers"), ("valueSchema.name == 'x'", "names valueSchema"),
         ("frobnicate(value.op)", "calls frobnicate"), ("value.op.toLowerCase() == 'u'", "calls toLowerCase"),
         ("value.op == 'u' # x", "has a character that belongs to no expression at 17"), ("'open", "belongs to no expression at 1"),
+        ("value.after.tags.exists(value, value.op == 'u')", "names the items of a list value, as a part of the record is named"),
+        ("[1].exists(a, [1].all(b, [1].exists(c, a == b)))", "has more than 2 macros inside of each other"),
+        ("[['a'].map(x, x + x)[0]].map(x, x + x)[0] == 'aaaa'", "has more than one map"),
         ("_0 == 1", "has a name that begins with _"), ("x" * (TEXT_MAX + 1), f"is longer than {TEXT_MAX} characters"),
     ],
 )  # fmt: skip
