@@ -262,8 +262,23 @@ def test_of_topics_with_the_time_in_their_names_only_the_last_keep_writers():
     for _ in range(WRITERS_MAX):
         (record,) = made.encode([Kit.change("c", after=ROW)])
         clock[0] += 86_400 * 10**9
-    assert record.topic == "shop.public.orders-20261123"
+    assert record.topic == "shop.public.orders-20270603"
     assert len(made.plan(ORDERS, Kit.change("c").position).writers) <= WRITERS_MAX
+
+
+def test_many_topics_of_a_table_are_registered_once_each():
+    calls, register = [], register_in_memory(SchemaLog())
+    config = {"transforms": "t", "transforms.t.type": "io.debezium.transforms.ContentBasedRouter"}
+    config |= {"transforms.t.language": "cel", "transforms.t.topic.expression": "'o.' + string(value.after.id)"}
+    made = encoder_of(
+        chain_of(config), format_of(config), "shop", lambda wanted: [calls.append(wanted), register(wanted)][1],
+        clock_ns=lambda: Kit.CLOCK_NS,
+    )  # fmt: skip
+    rows = [Kit.change("c", ORDERS, number, after=(number % 100, *ROW[1:])) for number in range(200)]
+    records = made.encode(rows)
+    assert [record.topic for record in records] == [f"o.{number % 100}" for number in range(200)]
+    assert len(calls) == 100
+    assert len({record.value[:5] for record in records}) == 1
 
 
 def test_records_beside_those_of_tables_are_not_transformed():
