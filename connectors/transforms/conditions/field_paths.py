@@ -89,16 +89,20 @@ def _of_topic(path: FieldPath) -> Read:
 
 
 def _of_header(path: FieldPath) -> Read:
-    """Returns what reads a header as text; a last name `value` is Debezium's way to say it."""
+    """Returns what reads a header as text. With a last name `value`, which is Debezium's way to say it, a number or a boolean is what
+    it is."""
     names = path.names[1:]
-    if len(names) == 2 and names[1] == "value":
+    is_native = len(names) == 2 and names[1] == "value"
+    if is_native:
         names = names[:1]
     if len(names) != 1:
         raise DataError("a header is named as headers['name']")
     name = names[0]
 
-    def read(record: ConnectRecord) -> str | None:
+    def read(record: ConnectRecord) -> Any:
         found = next((header for header in record.headers if header.key == name), None)
+        if is_native and found is not None and found.schema is not None and isinstance(found.value, int | float):
+            return found.value
         return None if found is None else _text(found)
 
     if path.is_asked:

@@ -56,6 +56,7 @@ HEADERS = (Header("tenant", None, b"acme"), Header("number", ConnectSchema("int3
         ("has(value.before.id)", False), ("has(value.after.id) && !has(value.after.other)", True),
         ("topic == 'shop.public.orders'", True), ("topic.endsWith('orders')", True),
         ("headers['tenant'] == 'acme' && headers.number == '5'", True), ("header.tenant.value == 'acme'", True),
+        ("header.number.value == 5 && header.number.value > 4 && header.none.value == null", True),
         ("has(headers.tenant) && !has(headers.absent)", True), ("headers.absent == null && headers.none == null", True),
         ("value.after.name == 'it''s' || value.after.name == \"x\\\"y\" || 'value.op' == 'value.op'", True),
         ("1.5e-3 < 2e+1 && 1u == 1u", True), ("value . after . id == 3", True),
