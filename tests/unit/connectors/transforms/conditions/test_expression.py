@@ -5,6 +5,7 @@ from contextlib import suppress
 import pytest
 from cdcworker.connectors.transforms.conditions.expression import Expression, problem
 from cdcworker.connectors.transforms.conditions.expression_text import TEXT_MAX, rewritten
+from cdcworker.connectors.transforms.conditions.field_paths import VARIABLE_SCALE
 from cdcworker.connectors.transforms.data import DECIMAL, ConnectRecord, ConnectSchema, DataError, Header, struct
 from hypothesis import given
 from hypothesis import strategies as st
@@ -158,6 +159,27 @@ def test_a_record_without_a_schema_is_read_by_its_names():
     found = Expression("value.a.b == 1 && !has(value.c)", "cel")
     assert found.evaluate(ConnectRecord("t", value={"a": {"b": 1}})) is True
     assert found.evaluate(ConnectRecord("t", value=None)) is False
+
+
+def test_a_record_without_a_schema_whose_field_has_no_fields_is_an_error_of_its_own():
+    with pytest.raises(DataError, match="leads through a value without fields") as failed:
+        Expression("value.a.b == 1", "cel").evaluate(ConnectRecord("t", value={"a": "canary"}))
+    assert "canary" not in str(failed.value)
+
+
+def test_decimals_of_each_form_are_numbers():
+    fixed = ConnectSchema("bytes", optional=True, name=DECIMAL, parameters={"scale": "1"})
+    free = struct(("scale", ConnectSchema("int32")), ("value", ConnectSchema("bytes")), name=VARIABLE_SCALE)
+    row = struct(("fixed", fixed), ("free", free), ("many", ConnectSchema("array", value_schema=fixed)))
+
+    def told(text, **fields):
+        return Expression(text, "cel").evaluate(ConnectRecord("t", value_schema=row, value=fields))
+
+    assert told("value.free == 1.5 && value.free > 1", free={"scale": 1, "value": b"\x0f"})
+    assert told("1.5 in value.many && value.many.exists(one, one == null)", many=[b"\x0f", None])
+    assert told("value.fixed == 0.0", fixed=b"") is False
+    assert told("value.free > 1e300", free={"scale": 1, "value": b""})
+    assert told("value.free.scale == 1", free={"scale": 1, "value": b"\x0f"})
 
 
 def test_each_structure_has_its_own_readers():
