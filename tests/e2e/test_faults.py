@@ -378,6 +378,25 @@ SHOWN_LATER = {
     "cdc_slot_failover_ready": "before PostgreSQL 17 there is no such slot",
     "cdc_snapshot_left_seconds": "no snapshot is under way",
     "cdc_source_filtered_records": "no transform leaves records out",
+    "cdc_source_lag_transactions": "of MySQL and MariaDB",
+    "cdc_binlog_bytes": "of MySQL and MariaDB",
+    "cdc_binlog_expires_in_seconds": "of MySQL and MariaDB",
+    "cdc_sink_table_files": "of lakes",
+    "cdc_sink_table_file_bytes": "of lakes",
+    "cdc_sink_table_delete_files": "of lakes",
+    **{
+        f"cdc_sink_maintenance_{what}": "of lakes"
+        for what in (
+            "runs",
+            "seconds",
+            "failures",
+            "conflicts",
+            "expired_snapshots",
+            "removed_files",
+            "rewritten_bytes",
+            "rewritten_files",
+        )
+    },
 }
 
 
