@@ -166,7 +166,8 @@ class PollBatch:
 
 
 class OutRecord(NamedTuple):
-    """One encoded Kafka record. `hash` is the murmur2 hash of the unframed key; None for any partition."""
+    """One encoded Kafka record. `hash` decides the partition, as its remainder by their number: the murmur2 hash of the unframed
+    key, or the partition itself where a transform chose it; None for any partition."""
 
     topic: str
     key: bytes | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from typing import Any, Final
@@ -48,7 +49,7 @@ from cdcworker.schemas.record_format import CLOCKS, FlatFormat, RecordFormat
 from cdcworker.schemas.topics import TOPIC_CHARS_MAX, subject
 
 _TOPIC: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{TOPIC_CHARS_MAX}}}")
-WRITERS_MAX: Final = 64
+WRITERS_MAX: Final = 256
 """The most topics and schemas for which a table's plan keeps writers (INV-10): those of the last topics, where their names have
 the time in them."""
 
@@ -257,7 +258,9 @@ class TransformEncoder(FormatEncoder):
             text = f"a value does not fit the schema that the transforms made: {type(exc).__name__}"
             raise CdcError(VALUE_REJECTED, text) from None
         headers: list[Any] = [(each.key, self._header(each, record, plan)) for each in record.headers]
-        hash = None if body is None or key is None else murmur2(body) & 0x7FFFFFFF
+        hash = record.partition  # Divided by the number of partitions a partition is itself.
+        if hash is None and body is not None and key is not None:
+            hash = murmur2(body) & 0x7FFFFFFF
         return OutRecord(record.topic, key, value, headers or None, hash)
 
     def _writers(self, record: ConnectRecord, plan: TransformPlan) -> tuple[WritesValues, WritesValues] | None:
@@ -294,7 +297,9 @@ class TransformEncoder(FormatEncoder):
             place = (record.topic, is_key, id(schema))
             if (schema is None and value is None) or place in plan.writers:
                 continue
-            writer = ValueWriter(schema, self._format.key if is_key else self._format.value)
+            alike = (each for (_, *of), each in plan.writers.items() if of == [is_key, id(schema)])
+            known = next(alike, None)  # To compile takes longest, and an outbox may have many topics.
+            writer = copy(known) if known else ValueWriter(schema, self._format.key if is_key else self._format.value)
             fresh[place] = writer
             if writer.registered is not None:
                 former = plan.former_key_schemas if schema is plan.key_shape else ()

@@ -14,10 +14,16 @@ Language = Literal["cel", "groovy"]
 ROOTS: Final = ("value", "key", "topic", "header", "headers")
 """What an expression can name of a record."""
 TEXT_MAX: Final = 4_000
+_IN_CEL: Final = "write it in CEL with language=cel"
 _GROOVY_CALLS: Final = ("contains", "startsWith", "endsWith", "size")
 """Methods that mean the same in Groovy and in CEL."""
 _MACROS: Final = ("all", "exists", "exists_one", "existsOne", "filter", "map")
 """What gives a name to each item of a list."""
+MACROS_DEPTH_MAX: Final = 2
+"""The most macros inside of each other: the time that they take is the product of the lengths of their lists."""
+_RELATIONS: Final = ("==", "!=", "<", "<=", ">", ">=", "in")
+_GROOVY_NUMBER: Final = re.compile(r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|0[xX][0-9A-Fa-f]+")
+"""Numbers that are the same in Groovy, where one that begins with 0 is octal."""
 _TOKEN: Final = re.compile(
     r"(?P<space>\s+)"
     r"|(?P<text>[rRbB]{0,2}(?:'''.*?'''|\"\"\".*?\"\"\"|'(?:\\.|[^'\\\n])*'|\"(?:\\.|[^\"\\\n])*\"))"
@@ -87,16 +93,51 @@ def _of_groovy(tokens: Sequence[_Token]) -> list[_Token]:
     for number, token in enumerate(tokens):
         following = tokens[number + 1].text if number + 1 < len(tokens) else ""
         advice = _groovy_problem(token, following, made)
+        if not advice and token.text in ("+", "-") and _is_operand(made):
+            # Groovy's decimals are exact; texts are put together in both.
+            has_text = token.text == "+" and "text" in (
+                made[-1].kind,
+                *(each.kind for each in tokens[number + 1 : number + 2]),
+            )
+            advice = "" if has_text else f"computes with {token.text}, which may give another number in CEL"
         if advice:
-            raise NoExpressionError(f"{advice}; write it in CEL with language=cel")
+            raise NoExpressionError(f"{advice}; {_IN_CEL}")
         made.append(_Token("sign", ".") if token.text == "?." else token)
+    _refuse_chains(made)
     return made
+
+
+def _is_operand(before: Sequence[_Token]) -> bool:
+    """Returns whether a sign stands between two values, and not before one."""
+    return bool(before) and before[-1].text != "in" and (before[-1].kind != "sign" or before[-1].text in (")", "]"))
+
+
+def _refuse_chains(tokens: Sequence[_Token]) -> None:
+    """Raises NoExpressionError for `a == b in c`, where Groovy begins with `in` and CEL at the left."""
+    found = [0]
+    for token in tokens:
+        if token.kind == "sign" and token.text in ("(", "["):
+            found.append(0)
+        elif token.kind == "sign" and token.text in (")", "]"):
+            found = found[:-1] or [0]
+        elif token.kind == "sign" and token.text in ("&&", "||", "?", ":", ","):
+            found[-1] = 0
+        elif token.kind != "text" and token.text in _RELATIONS:
+            found[-1] += 1
+        if found[-1] > 1:
+            raise NoExpressionError(f"compares the result of a comparison without brackets; {_IN_CEL}")
 
 
 def _groovy_problem(token: _Token, following: str, before: Sequence[_Token]) -> str:
     """Returns why a token of Groovy does not mean the same in CEL; empty: it does."""
     if token.kind == "text" and token.text[:1] == '"' and "$" in token.text:
         return 'has a text with $ between ", whose value Groovy computes'
+    if token.kind == "text" and token.text[:1] not in ("'", '"'):
+        return "has a letter before a text, which Groovy does not have"
+    if token.kind == "number" and _GROOVY_NUMBER.fullmatch(token.text) is None:
+        return "has a number that is written otherwise in CEL"
+    if token.text in ("*", "/"):
+        return f"computes with {token.text}, which may give another number in CEL"
     if token.text in ("=~", "==~"):
         return f"has the operator {token.text}; CEL has matches('^(?:…)$') for it"
     if token.text in ("?:", "->", ";", "=", "{", "}", "@", "&", "|", "^", "~", "$"):
@@ -116,6 +157,7 @@ class _Rewriter:
         self._variables: dict[FieldPath, str] = {}
 
     def whole(self) -> Rewritten:
+        self._check_macros()
         parts: list[str] = []
         at = 0
         while at < len(self._tokens):
@@ -126,11 +168,28 @@ class _Rewriter:
     def _bound(self) -> frozenset[str]:
         """Returns the names in `list.exists(name, …)` and its like."""
         places = range(len(self._tokens) - 3)
-        return frozenset(
-            self._text(at + 2)
-            for at in places
-            if self._text(at) in _MACROS and self._text(at + 1) == "(" and self._text(at + 3) == ","
-        )
+        bound = frozenset(self._text(at + 2) for at in places if self._is_macro(at) and self._text(at + 3) == ",")
+        if not bound.isdisjoint(ROOTS):
+            raise NoExpressionError(
+                f"names the items of a list {min(bound & {*ROOTS})}, as a part of the record is named"
+            )
+        return bound
+
+    def _is_macro(self, at: int) -> bool:
+        return self._text(at) in _MACROS and self._text(at + 1) == "("
+
+    def _check_macros(self) -> None:
+        """Raises NoExpressionError for macros whose time, or whose lists, would grow beyond all bounds."""
+        brackets: list[bool] = []
+        for at, token in enumerate(self._tokens):
+            if token.kind == "sign" and token.text in ("(", "[", "{"):
+                brackets.append(at > 0 and self._is_macro(at - 1))
+            elif token.kind == "sign" and token.text in (")", "]", "}"):
+                del brackets[-1:]
+            if sum(brackets) > MACROS_DEPTH_MAX:
+                raise NoExpressionError(f"has more than {MACROS_DEPTH_MAX} macros inside of each other")
+        if sum(self._text(at) == "map" and self._is_macro(at) for at in range(len(self._tokens))) > 1:
+            raise NoExpressionError("has more than one map, whose lists may grow by each")
 
     def _part(self, at: int) -> tuple[str, int]:
         """Returns what stands at a place, as CEL gets it, and the next place."""

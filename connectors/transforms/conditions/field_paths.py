@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -13,6 +14,9 @@ from cdcworker.connectors.transforms.values import text_of
 Read = Callable[[ConnectRecord], Any]
 """Returns the value of a field of a record. A way that leads through a null ends there: the value is null."""
 HEADERS: Final = ("header", "headers")
+VARIABLE_SCALE: Final = "io.debezium.data.VariableScaleDecimal"
+SPECIAL: Final = {0: math.nan, 1: math.inf, -1: -math.inf}
+"""The special values of a numeric without a scale, by the scale that their empty bytes have."""
 
 
 def reader_of(path: FieldPath, record: ConnectRecord) -> Read:
@@ -28,10 +32,13 @@ def reader_of(path: FieldPath, record: ConnectRecord) -> Read:
 
     def read(each: ConnectRecord) -> Any:
         found = each.key if is_key else each.value
-        for step in steps:
-            if found is None:
-                return None
-            found = found.get(step)
+        try:
+            for step in steps:
+                if found is None:
+                    return None
+                found = found.get(step)
+        except AttributeError:  # of a record without a schema
+            raise DataError(f"{'.'.join(path.names)} leads through a value without fields") from None
         return found if convert is None or found is None else convert(found)
 
     if path.is_asked:
@@ -70,16 +77,25 @@ def _steps(schema: ConnectSchema | None, path: FieldPath) -> tuple[Sequence[str]
             known = ".".join(path.names[: number + 1])
             raise DataError(f"Unknown field: {name} in {known}")
         schema = inner
-    return names, _decimal(schema) if schema.name == DECIMAL else None
+    return names, _number_of(schema)
 
 
-def _decimal(schema: ConnectSchema) -> Callable[[Any], Any]:
-    scale = int((schema.parameters or {}).get("scale", "0"))
+def _number_of(schema: ConnectSchema) -> Callable[[Any], Any] | None:
+    """Returns what makes numbers of decimals, also of those in an array; None for values of other types."""
+    if schema.type == "array" and schema.value_schema is not None:
+        convert = _number_of(schema.value_schema)
+        return convert and (lambda items: [None if item is None else convert(item) for item in items])
+    if schema.name == VARIABLE_SCALE:
+        return lambda value: _number(value["value"], value["scale"], SPECIAL.get(value["scale"], math.nan))
+    if schema.name == DECIMAL:
+        scale = int((schema.parameters or {}).get("scale", "0"))
+        return lambda value: _number(value, scale, math.nan)
+    return None
 
-    def convert(value: Any) -> float:
-        return float(Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-scale))
 
-    return convert
+def _number(unscaled: bytes, scale: int, special: float) -> float:
+    """Returns a decimal as a number. Empty bytes are a special value of PostgreSQL's numeric."""
+    return float(Decimal(int.from_bytes(unscaled, "big", signed=True)).scaleb(-scale)) if unscaled else special
 
 
 def _of_topic(path: FieldPath) -> Read:
@@ -89,16 +105,20 @@ def _of_topic(path: FieldPath) -> Read:
 
 
 def _of_header(path: FieldPath) -> Read:
-    """Returns what reads a header as text; a last name `value` is Debezium's way to say it."""
+    """Returns what reads a header as text. With a last name `value`, which is Debezium's way to say it, a number or a boolean is what
+    it is."""
     names = path.names[1:]
-    if len(names) == 2 and names[1] == "value":
+    is_native = len(names) == 2 and names[1] == "value"
+    if is_native:
         names = names[:1]
     if len(names) != 1:
         raise DataError("a header is named as headers['name']")
     name = names[0]
 
-    def read(record: ConnectRecord) -> str | None:
+    def read(record: ConnectRecord) -> Any:
         found = next((header for header in record.headers if header.key == name), None)
+        if is_native and found is not None and found.schema is not None and isinstance(found.value, int | float):
+            return found.value
         return None if found is None else _text(found)
 
     if path.is_asked:

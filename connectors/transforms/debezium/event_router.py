@@ -100,7 +100,9 @@ class EventRouter:
         schema = envelope_of(record)
         if schema is None:
             return record
-        operation = record.value["op"]
+        operation = record.value.get("op")
+        if operation is None:
+            raise DataError("op is not a valid field name")
         if operation == "u":
             self._unexpected()
             return None
@@ -192,10 +194,15 @@ class EventRouter:
         payload, id = of(columns.payload, "payload field"), of(columns.id, "event-id field")
         of(columns.route, "field")
         if columns.version is not None:
-            of(columns.version, "field")
+            _require_number(of(columns.version, "field"), columns.version)
         key = of(columns.key, "field") if columns.key is not None else _KEY
         kept = [each for each in columns.additional if not columns.may_lack_additional or each.column in row.by_name]
         return _Outbox(row, payload, id, key, [(each, of(each.column, "field")) for each in kept])
+
+
+def _require_number(schema: ConnectSchema, column: str) -> None:
+    if schema.type not in ("int8", "int16", "int32", "int64"):
+        raise DataError(f"The field {column}, which is to be the version of schemas, is no number")
 
 
 def _is_empty(payload: Any) -> bool:

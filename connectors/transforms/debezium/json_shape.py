@@ -19,6 +19,10 @@ _INT64: Final = ConnectSchema("int64", optional=True)
 _FLOAT64: Final = ConnectSchema("float64", optional=True)
 
 
+LEVELS_MAX: Final = 12
+"""The most objects and arrays inside of each other: the schema of deeper ones could not be registered."""
+
+
 class NoShapeError(ValueError):
     """A text is no JSON document that a schema could be made for. Holds nothing of the document."""
 
@@ -54,6 +58,7 @@ class JsonShapes:
     def _shared(self, schema: ConnectSchema) -> ConnectSchema:
         found = self._known.get(schema)
         if found is None:
+            _check(schema, {})
             if len(self._known) >= SCHEMAS_MAX:
                 del self._known[next(iter(self._known))]  # the oldest
             found = self._known[schema] = schema
@@ -83,6 +88,9 @@ class JsonShapes:
         item: ConnectSchema | None
         if known and isinstance(known[0], Mapping):
             item = reduce(_merged, (self._object(each, name) for each in known))
+        elif known and isinstance(known[0], list) and self._schema(known[0], None) is not None:
+            lists = (self._schema(each, None) for each in known)
+            item = reduce(_merged, (each for each in lists if each is not None))
         else:
             item = self._schema(known[0] if known else None, None)
         if item is None:
@@ -121,12 +129,29 @@ def _kind(node: Any) -> str:
 
 
 def _merged(left: ConnectSchema, right: ConnectSchema) -> ConnectSchema:
-    """Returns a struct with the fields of both. A field that was null in one has the type of the other."""
+    """Returns a schema for values of both: structs have the fields of both, also inside of each other and in arrays. A field that
+    was null in one has the type of the other."""
+    if left.type == "bytes":
+        return right
+    if left.type == right.type == "array" and left.value_schema is not None and right.value_schema is not None:
+        return _array_of(_merged(left.value_schema, right.value_schema))
+    if not left.type == right.type == "struct":
+        return left
     fields = dict(left.fields)
     for name, of in right.fields:
-        if name not in fields or (fields[name].type == "bytes" and of.type != "bytes"):
-            fields[name] = of
+        fields[name] = _merged(fields[name], of) if name in fields else of
     return replace(left, fields=tuple(Field(*item) for item in fields.items()))
+
+
+def _check(schema: ConnectSchema, names: dict[str, ConnectSchema], level: int = 1) -> None:
+    """Raises NoShapeError for a schema that Avro cannot have: one that is too deep, or has a name for two structs."""
+    if level > LEVELS_MAX and schema.type in ("struct", "array"):
+        raise NoShapeError(f"it has more than {LEVELS_MAX} levels")
+    if schema.type == "struct" and schema.name is not None and names.setdefault(schema.name, schema) != schema:
+        raise NoShapeError("two different objects in it have one name")
+    for inner in (*(of for _, of in schema.fields), schema.value_schema):
+        if inner is not None:
+            _check(inner, names, level + 1)
 
 
 def _value(node: Any, schema: ConnectSchema) -> Any:

@@ -33,7 +33,7 @@ class PartitionRouting:
 
     def apply(self, record: ConnectRecord) -> ConnectRecord | None:
         schema = envelope_of(record)
-        if schema is None or record.value["op"] in ("t", "m"):
+        if schema is None or record.value.get("op") in ("t", "m"):
             return record
         found = [_found(schema, record.value, path) for path in self._paths]
         hashes = [java_hash(value, of) for of, value in found if of is not None and value is not None]
@@ -47,7 +47,7 @@ class PartitionRouting:
 
 def _found(schema: ConnectSchema, value: Mapping[str, Any], path: Sequence[str]) -> tuple[ConnectSchema | None, Any]:
     """Returns the schema and the value of a field; None: there is no such field in this record."""
-    is_deleted = value["op"] == "d"
+    is_deleted = value.get("op") == "d"
     for step in path[:-1]:
         name = ("before" if is_deleted else "after") if step == CHANGE else step
         inner, of = value.get(name), schema.by_name.get(name)

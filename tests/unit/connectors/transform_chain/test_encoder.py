@@ -133,6 +133,14 @@ def test_a_primitive_key_and_its_partition():
     assert plain.key == b"7"
 
 
+def test_a_partition_that_a_transform_chose_takes_the_place_of_the_key_s():
+    kind = "io.debezium.transforms.partitions.PartitionRouting"
+    keys = {"partition.payload.fields": "change.id", "partition.topic.num": "5"}
+    config = {"transforms": "t", "transforms.t.type": kind, **{f"transforms.t.{name}": keys[name] for name in keys}}
+    made = encoder(config).encode([Kit.change("c", after=ROW), Kit.change("d", before=ROW)])
+    assert [record.hash for record in made] == [2, 2, murmur2(made[2].key[5:]) & 0x7FFFFFFF]
+
+
 def test_tombstones_pass_the_chain_and_may_be_left_out():
     config = one("Filter", predicate="p") | {"predicates": "p", "predicates.p.type": "RecordIsTombstone"}
     made = encoder({**config, **PLAIN}).encode([Kit.change("d", before=ROW)])
@@ -254,8 +262,23 @@ def test_of_topics_with_the_time_in_their_names_only_the_last_keep_writers():
     for _ in range(WRITERS_MAX):
         (record,) = made.encode([Kit.change("c", after=ROW)])
         clock[0] += 86_400 * 10**9
-    assert record.topic == "shop.public.orders-20261123"
+    assert record.topic == "shop.public.orders-20270603"
     assert len(made.plan(ORDERS, Kit.change("c").position).writers) <= WRITERS_MAX
+
+
+def test_many_topics_of_a_table_are_registered_once_each():
+    calls, register = [], register_in_memory(SchemaLog())
+    config = {"transforms": "t", "transforms.t.type": "io.debezium.transforms.ContentBasedRouter"}
+    config |= {"transforms.t.language": "cel", "transforms.t.topic.expression": "'o.' + string(value.after.id)"}
+    made = encoder_of(
+        chain_of(config), format_of(config), "shop", lambda wanted: [calls.append(wanted), register(wanted)][1],
+        clock_ns=lambda: Kit.CLOCK_NS,
+    )  # fmt: skip
+    rows = [Kit.change("c", ORDERS, number, after=(number % 100, *ROW[1:])) for number in range(200)]
+    records = made.encode(rows)
+    assert [record.topic for record in records] == [f"o.{number % 100}" for number in range(200)]
+    assert len(calls) == 100
+    assert len({record.value[:5] for record in records}) == 1
 
 
 def test_records_beside_those_of_tables_are_not_transformed():

@@ -5,6 +5,7 @@ from contextlib import suppress
 import pytest
 from cdcworker.connectors.transforms.conditions.expression import Expression, problem
 from cdcworker.connectors.transforms.conditions.expression_text import TEXT_MAX, rewritten
+from cdcworker.connectors.transforms.conditions.field_paths import VARIABLE_SCALE
 from cdcworker.connectors.transforms.data import DECIMAL, ConnectRecord, ConnectSchema, DataError, Header, struct
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,6 +57,7 @@ HEADERS = (Header("tenant", None, b"acme"), Header("number", ConnectSchema("int3
         ("has(value.before.id)", False), ("has(value.after.id) && !has(value.after.other)", True),
         ("topic == 'shop.public.orders'", True), ("topic.endsWith('orders')", True),
         ("headers['tenant'] == 'acme' && headers.number == '5'", True), ("header.tenant.value == 'acme'", True),
+        ("header.number.value == 5 && header.number.value > 4 && header.none.value == null", True),
         ("has(headers.tenant) && !has(headers.absent)", True), ("headers.absent == null && headers.none == null", True),
         ("value.after.name == 'it''s' || value.after.name == \"x\\\"y\" || 'value.op' == 'value.op'", True),
         ("1.5e-3 < 2e+1 && 1u == 1u", True), ("value . after . id == 3", True),
@@ -89,6 +91,8 @@ def test_only_the_fields_that_are_named_are_read():
         "value.op == 'u' ? 'updates' : null",
         "value.after.name.startsWith('can') && !value.after.name.contains('x') && value.after.tags.size() > 1",
         'header.tenant.value == "acme"',
+        "value.after.id > -1 && -1 in [-1] && value.after.id % 2 == 1 && (value.op == 'u') == true",
+        "value.op == 'u' ? 'orders-' + headers.tenant + '-all' : null",
     ],
 )
 def test_common_conditions_in_groovy_run_as_they_are(text):
@@ -105,6 +109,11 @@ def test_common_conditions_in_groovy_run_as_they_are(text):
         ("value.after.name.equals('c')", "calls equals"), ("value.get('op') == 'u'", "calls get"), ("foo(1)", "calls foo"),
         ("value.after.name == \"${x}\"", 'has a text with $ between "'), ("value.x ?: 1", "has ?:, which CEL does not have"),
         ("def x = 1; x > 0", "has def"), ("x -> x", "has ->"), ("return true", "has return"),
+        ("value.after.id / 2 == 1.5", "computes with /"), ("value.after.price * 100.0 == 29.0", "computes with *"),
+        ("value.after.price + 0.1 == 0.3", "computes with +"), ("value.after.price - 0.1 == 0.2", "computes with -"),
+        ("value.after.id == 010", "has a number that is written otherwise in CEL"), ("value.after.id == 3u", "has a number"),
+        ("r'a' == value.op", "has a letter before a text"),
+        ("value.after.paid == value.op in ['u']", "compares the result of a comparison without brackets"),
     ],
 )  # fmt: skip
 def test_what_groovy_alone_has_is_refused_with_what_to_write(text, advice):
@@ -118,6 +127,9 @@ def test_what_groovy_alone_has_is_refused_with_what_to_write(text, advice):
         ("other.op == 'u'", "names other; expects value, key, topic and headers"), ("valueSchema.name == 'x'", "names valueSchema"),
         ("frobnicate(value.op)", "calls frobnicate"), ("value.op.toLowerCase() == 'u'", "calls toLowerCase"),
         ("value.op == 'u' # x", "has a character that belongs to no expression at 17"), ("'open", "belongs to no expression at 1"),
+        ("value.after.tags.exists(value, value.op == 'u')", "names the items of a list value, as a part of the record is named"),
+        ("[1].exists(a, [1].all(b, [1].exists(c, a == b)))", "has more than 2 macros inside of each other"),
+        ("[['a'].map(x, x + x)[0]].map(x, x + x)[0] == 'aaaa'", "has more than one map"),
         ("_0 == 1", "has a name that begins with _"), ("x" * (TEXT_MAX + 1), f"is longer than {TEXT_MAX} characters"),
     ],
 )  # fmt: skip
@@ -147,6 +159,27 @@ def test_a_record_without_a_schema_is_read_by_its_names():
     found = Expression("value.a.b == 1 && !has(value.c)", "cel")
     assert found.evaluate(ConnectRecord("t", value={"a": {"b": 1}})) is True
     assert found.evaluate(ConnectRecord("t", value=None)) is False
+
+
+def test_a_record_without_a_schema_whose_field_has_no_fields_is_an_error_of_its_own():
+    with pytest.raises(DataError, match="leads through a value without fields") as failed:
+        Expression("value.a.b == 1", "cel").evaluate(ConnectRecord("t", value={"a": "canary"}))
+    assert "canary" not in str(failed.value)
+
+
+def test_decimals_of_each_form_are_numbers():
+    fixed = ConnectSchema("bytes", optional=True, name=DECIMAL, parameters={"scale": "1"})
+    free = struct(("scale", ConnectSchema("int32")), ("value", ConnectSchema("bytes")), name=VARIABLE_SCALE)
+    row = struct(("fixed", fixed), ("free", free), ("many", ConnectSchema("array", value_schema=fixed)))
+
+    def told(text, **fields):
+        return Expression(text, "cel").evaluate(ConnectRecord("t", value_schema=row, value=fields))
+
+    assert told("value.free == 1.5 && value.free > 1", free={"scale": 1, "value": b"\x0f"})
+    assert told("1.5 in value.many && value.many.exists(one, one == null)", many=[b"\x0f", None])
+    assert told("value.fixed == 0.0", fixed=b"") is False
+    assert told("value.free > 1e300", free={"scale": 1, "value": b""})
+    assert told("value.free.scale == 1", free={"scale": 1, "value": b"\x0f"})
 
 
 def test_each_structure_has_its_own_readers():

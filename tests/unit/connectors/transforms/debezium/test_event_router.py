@@ -82,6 +82,18 @@ def test_further_columns_go_into_headers_the_envelope_and_the_partition(outbox, 
     assert again.value_schema is event.value_schema
 
 
+def test_a_version_that_is_no_number_and_an_envelope_without_its_operation_are_errors(outbox, envelopes, kit):
+    keys = {"table_fields_additional_placement": "type:envelope", "table_field_event_schema_version": "type"}
+    with pytest.raises(CdcError, match="The field type, which is to be the version of schemas, is no number"):
+        outbox(**keys).apply(envelopes.event())
+    bare = kit.value(envelopes.schema(envelopes.OUTBOX), {"after": {}})
+    with pytest.raises(CdcError, match="op is not a valid field name"):
+        outbox().apply(bare)
+    routing = {"partition_payload_fields": "change.id", "partition_topic_num": "3"}
+    kind = "io.debezium.transforms.partitions.PartitionRouting"
+    assert kit.applied(kind, bare, **routing).partition is None
+
+
 def test_the_version_column_is_the_version_of_the_schema(outbox, envelopes):
     keys = {
         "table_fields_additional_placement": "type:envelope",

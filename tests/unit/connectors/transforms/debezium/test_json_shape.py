@@ -3,9 +3,10 @@
 import json
 
 import pytest
-from cdcworker.connectors.transforms.avro_form import WRITTEN, avro_of
-from cdcworker.connectors.transforms.data import ConnectSchema
-from cdcworker.connectors.transforms.debezium.json_shape import JsonShapes, NoShapeError, ShapeOptions
+from cdcworker.connectors.transforms.avro_form import REGISTERED, WRITTEN, avro_of
+from cdcworker.connectors.transforms.data import ConnectSchema, Field
+from cdcworker.connectors.transforms.debezium.json_shape import LEVELS_MAX, JsonShapes, NoShapeError, ShapeOptions
+from cdcworker.schemas.avro import canonical
 from cdcworker.schemas.avro_binary import compile_type
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +48,42 @@ def test_objects_of_an_array_have_the_fields_of_all():
         None,
         {"x": "t", "y": None, "z": {"q": True}},
     ]
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [{"b": {"c": 1}}, {"b": {"d": 1}}],
+        [{"b": [{"c": 1}]}, {"b": [{"d": 1}]}],
+        [[{"c": 1}], [{"d": 1}], []],
+        [{"b": [1]}, {"b": [{"c": 1}][:0]}],
+    ],
+)
+def test_inner_objects_of_an_array_lose_nothing(items):
+    def bare(node):
+        if isinstance(node, dict):
+            return {name: bare(each) for name, each in node.items() if each is not None}
+        return [bare(each) for each in node] if isinstance(node, list) else node
+
+    schema, value = read(json.dumps({"a": items}))
+    assert bare(value["a"]) == items
+    assert compile_type(avro_of(schema, WRITTEN))(value) is not None
+
+
+def nested(levels):
+    return '{"a":' * (levels - 1) + "{}" + "}" * (levels - 1)
+
+
+def test_what_can_be_read_can_be_registered():
+    """Beside other columns a payload is a level deeper."""
+    schema, _ = read(nested(LEVELS_MAX), null_as_bytes=True)
+    outer = ConnectSchema("struct", name="outer", fields=(Field("payload", schema),))
+    assert canonical(avro_of(outer, REGISTERED))
+    for levels in (LEVELS_MAX + 1, 200, 300):
+        with pytest.raises(NoShapeError):
+            read(nested(levels))
+    with pytest.raises(NoShapeError, match="two different objects in it have one name"):
+        read('{"a.b": {"z": 1}, "a": {"b": {"q": 1}}}')
 
 
 @pytest.mark.parametrize(
