@@ -113,8 +113,13 @@ def _format(examined: ExaminedServer) -> Iterable[CheckResult]:
 
 
 def _row_image(examined: ExaminedServer) -> Iterable[CheckResult]:
-    text = "values that a statement does not change may be missing in records, where they are marked as not sent"
-    yield _setting(examined, "binlog_row_image", "FULL", "warning", e.ROW_IMAGE, text)
+    if examined.facts["binlog_row_image"].upper() == "MINIMAL":
+        # A default that an INSERT does not name is in no image, and a record of an insert cannot leave it out.
+        text = "an INSERT logs only the columns that it names, so that records would lack the others"
+        yield _setting(examined, "binlog_row_image", "FULL", "error", e.ROW_IMAGE, text)
+    else:
+        text = "values that a statement does not change may be missing in records, where they are marked as not sent"
+        yield _setting(examined, "binlog_row_image", "FULL", "warning", e.ROW_IMAGE, text)
 
 
 def _row_metadata(examined: ExaminedServer) -> Iterable[CheckResult]:
