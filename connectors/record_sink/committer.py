@@ -95,8 +95,8 @@ class Committer:
         try:
             while not self._ending.wait(min(LOOK_S, self._every_s)):
                 now = time.monotonic()
-                is_due = now >= self._at + self._every_s or self._progress.is_urgent
-                if is_due or (self._ownership.is_wanted and now >= self._at):
+                is_urgent = self._progress.is_urgent or self._ownership.is_wanted
+                if now >= self._at + (0.0 if is_urgent else self._every_s):
                     self._commit(now)
         except CdcError as error:
             self._progress.failed(error)
