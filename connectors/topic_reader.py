@@ -30,6 +30,10 @@ LOOK_S: Final = 30.0
 LOOK_MISSING_S: Final = 1.0
 ANSWER_S: Final = 10.0
 SCHEMA_WAIT_S: Final = 30.0
+SCHEMA_AGAIN_S: Final = 1.0
+MISSED_S: Final = 300.0
+"""For so long after an id was waited for in vain others are waited for `SCHEMA_AGAIN_S` only: records of somebody else, each with an
+id of its own, would hold up the good ones."""
 _GONE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 _MISSING: Final = frozenset(
     {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
@@ -89,6 +93,18 @@ class TopicReader:
         except KafkaException as exc:
             raise _translate(exc.args[0]) from exc
         return [message for message in found if not self._is_event(message)]
+
+    def is_at_end(self) -> bool:
+        """Returns whether all that is committed in the topics now has been read, by a reader that reports ends. CdcError where
+        Kafka does not tell."""
+        for topic, number in self._assigned:
+            try:
+                found = self._consumer.get_watermark_offsets(TopicPartition(topic, number), ANSWER_S)
+            except KafkaException as exc:
+                raise _translate(exc.args[0]) from exc
+            if not found or self._read_to.get((topic, number), found[0]) < found[1]:
+                return False
+        return True
 
     def pause(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Fetches nothing more of these partitions until they are resumed."""
@@ -164,6 +180,7 @@ class SchemaReader:
         self._reader: TopicReader | None = None
         self._log = SchemaLog()
         self._decoder = RecordDecoder(self._log)
+        self._missed_until = 0.0
 
     def decode(self, data: bytes) -> Any:
         return self._known(lambda: self._decoder.decode(data))
@@ -181,17 +198,24 @@ class SchemaReader:
 
     def _known(self, look: Callable[[], T]) -> T:
         """Once what it needs has been read."""
-        deadline = time.monotonic() + SCHEMA_WAIT_S
+        began = time.monotonic()
+        deadline = began + (SCHEMA_WAIT_S if began >= self._missed_until else SCHEMA_AGAIN_S)
         while True:
             try:
                 return look()
             except CdcError as error:
-                if error.code != UNKNOWN_ID or time.monotonic() > deadline:
+                if error.code != UNKNOWN_ID:
+                    raise
+                if time.monotonic() > deadline:
+                    if self._reader is not None and not self._reader.is_at_end():
+                        # Nothing is wrong with the record.
+                        raise CdcError(READ_FAILED, "the schema log could not be read to its end") from None
+                    self._missed_until = time.monotonic() + MISSED_S
                     raise
             self._read_on()
 
     def _read_on(self) -> None:
-        self._reader = self._reader or TopicReader(self._settings, (self._topic,), {})
+        self._reader = self._reader or TopicReader(self._settings, (self._topic,), {}, reports_ends=True)
         for message in self._reader.read_soon(1_000, 1.0):
             place = {"partition": message.partition() or 0, "offset": message.offset() or 0}
             self._log.read(_bytes(message.key()), _bytes(message.value()), **place)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from cdcworker.connectors.record_sink.errors import COMMIT_FAILED
-from cdcworker.connectors.record_sink.group_offsets import GroupOffsets, Partition
+from cdcworker.connectors.record_sink.group_offsets import GroupOffsets, Letter, Partition
 from cdcworker.connectors.record_sink.ownership import Ownership
 from cdcworker.connectors.record_sink.progress import Progress
 from cdcworker.schemas import failpoints
@@ -41,6 +41,9 @@ class Committer:
         self._tell = applied
         self._lock = threading.Lock()
         self._applied: dict[Partition, int] = {}
+        self._doubtful: tuple[dict[Partition, int], list[Letter]] | None = None
+        """What a commit held of which nobody knows whether it has happened. Just that is committed again: with more in it, its
+        dead letters could be there twice."""
         self._at = self._all_at = 0.0
         self._ending = threading.Event()
         self._thread = SupervisedThread(self._run, name="commit")
@@ -92,8 +95,8 @@ class Committer:
         try:
             while not self._ending.wait(min(LOOK_S, self._every_s)):
                 now = time.monotonic()
-                is_due = now >= self._at + self._every_s or self._progress.is_urgent
-                if is_due or (self._ownership.is_wanted and now >= self._at):
+                is_urgent = self._progress.is_urgent or self._ownership.is_wanted
+                if now >= self._at + (0.0 if is_urgent else self._every_s):
                     self._commit(now)
         except CdcError as error:
             self._progress.failed(error)
@@ -103,26 +106,34 @@ class Committer:
             self._progress.failed(CdcError(INTERNAL, f"offsets could not be committed ({type(error).__name__})"))
 
     def _commit(self, now: float) -> None:
-        offsets, letters = self._progress.take()
-        if self._ownership.is_wanted or now >= self._all_at + ALL_AGAIN_S:
-            offsets = {**self.applied(), **offsets}
-            self._all_at = now
-        self._at = now
-        if not offsets:
-            return
+        if self._doubtful is None or self._committed(*self._doubtful, now):
+            offsets, letters = self._progress.take()
+            if self._ownership.is_wanted or now >= self._all_at + ALL_AGAIN_S:
+                offsets = {**self.applied(), **offsets}
+                self._all_at = now
+            self._at = now
+            if offsets:
+                self._committed(offsets, letters, now)
+
+    def _committed(self, offsets: dict[Partition, int], letters: list[Letter], now: float) -> bool:
+        """Returns whether it could be committed; otherwise it is again later."""
         if failpoints.active:
             failpoints.hit("record_sink.before_commit")
         try:
-            self._offsets.commit(offsets, letters)
+            gone = self._offsets.commit(offsets, letters)
         except CdcError as error:
-            self._progress.put_back(offsets, letters)
             if error.code != COMMIT_FAILED:
                 raise
+            self._doubtful = offsets, letters
             self._progress.try_failed(error)
             self._at = now + AGAIN_S
             log.warning("offsets are committed again later error=%s", error)
-            return
+            return False
+        self._doubtful = None
         with self._lock:
             self._applied.update(offsets)
+            for place in gone:
+                self._applied.pop(place, None)
         self._ownership.proven(now)
         self._tell(self._progress.take_newest())
+        return True

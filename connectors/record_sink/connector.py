@@ -88,9 +88,10 @@ class RecordSink:
         from cdcworker.connectors.sink_engine.kafka.brokers import SinkBrokers
 
         brokers = SinkBrokers(place.kafka)
-        there = self._partitions(place)
-        firsts = brokers.firsts(there)
-        wanted = firsts if changes is None else {k: firsts.get(k, 0) if v is None else v for k, v in changes.items()}
+        # What a pattern matches may be closed to the connector: only what it has read is altered, and shown.
+        there = self.offsets(place)
+        firsts = brokers.firsts(sorted({*there, *(changes or ())}))
+        wanted = firsts if changes is None else {k: firsts[k] if v is None else v for k, v in changes.items()}
         owner = Owner(place.epoch, f"{group_of(place.connector)}:offsets")
         with contextlib.closing(
             GroupOffsets(self._clients(place.kafka, place.connector), owner, brokers.firsts)

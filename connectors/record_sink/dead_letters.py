@@ -34,9 +34,12 @@ class LetterForm:
 
     def letter(self, refused: Refused) -> Letter:
         message = refused.message
-        headers = list(message.headers() or ())
+        headers = _headers_of(message)
         if self.headers:
-            headers += [(PREFIX + name, value.encode()) for name, value in self._context(refused).items()]
+            headers += [
+                (PREFIX + name, value.encode(errors="backslashreplace"))
+                for name, value in self._context(refused).items()
+            ]
         return Letter(message.key(), message.value(), headers)
 
     def _context(self, refused: Refused) -> Mapping[str, str]:
@@ -53,6 +56,14 @@ class LetterForm:
             "exception.message": error.message,
             "exception.stacktrace": str(error),
         }
+
+
+def _headers_of(message: Any) -> list[tuple[str, bytes | None]]:
+    """Returns the headers of a record; none where the client cannot tell them, since a name among them is not UTF-8."""
+    try:
+        return list(message.headers() or ())
+    except UnicodeDecodeError:
+        return []
 
 
 def ensure_topic(kafka: Mapping[str, str], topic: str, replication_factor: int) -> None:

@@ -33,6 +33,7 @@ Partition = tuple[str, int]
 Epoch = tuple[int, int]
 ANSWER_S: Final = 20.0
 STEP_S: Final = 0.5
+TAKE_OVER_TRIES: Final = 5
 _OUTDATED: Final = frozenset(
     {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, 90}  # 90: PRODUCER_FENCED
 )
@@ -123,24 +124,57 @@ class GroupOffsets:
         for other in sorted({one.id for one in found.values() if one.id and one.id != self._owner.id}):
             log.info("taking over partitions of transactional_id=%s", other)
             self._clients.open_producer(other)
-        offsets = {place: one.offset for place, one in found.items()}
-        missing = sorted(self._partitions - offsets.keys())
-        offsets |= self._firsts(missing) if missing else {}
-        if offsets:
-            self._transact(offsets, ())
+        for left in reversed(range(TAKE_OVER_TRIES)):
+            offsets = {place: one.offset for place, one in found.items()}
+            missing = sorted(self._partitions - offsets.keys())
+            offsets |= self._firsts(missing) if missing else {}
+            try:
+                if offsets:
+                    self._transact(offsets, ())
+                break
+            except CdcError as error:
+                # A former owner that commits between has taken the id back, until it finds this one's notes. What it has
+                # committed counts.
+                if error.code != SINK_FENCED or not left:
+                    raise
+                self._noted()
+                found = self._reopened()
         return offsets
 
     def add(self, partitions: Iterable[Partition]) -> None:
         """Takes partitions that have come since."""
         self._partitions |= frozenset(partitions)
 
-    def commit(self, offsets: Mapping[Partition, int], letters: Sequence[Letter]) -> None:
-        """Commits in one transaction. CdcError: of kind `fenced` for a former owner, of kind `transient` when it is not known
-        whether it was committed; the same may then be committed again."""
+    def commit(self, offsets: Mapping[Partition, int], letters: Sequence[Letter]) -> Collection[Partition]:
+        """Commits in one transaction; returns the partitions that were left out, since they do not exist any more. CdcError: of
+        kind `fenced` for a former owner, of kind `transient` when it is not known whether it was committed; the same, no more
+        and no less, may then be committed again."""
+        gone: Collection[Partition] = ()
         if self._producer is None:
+            # A transaction with the offset of a topic that was deleted is refused as a whole.
+            gone = offsets.keys() - self._there(offsets)
+            offsets = {place: offset for place, offset in offsets.items() if place not in gone}
+            self._partitions -= frozenset(gone)
             found = self._reopened()
-            if all(place in found and found[place].offset >= offset for place, offset in offsets.items()):
-                return  # the commit whose answer was lost has happened
+            has_happened = all(place in found and found[place].offset >= at for place, at in offsets.items())
+            if has_happened and (offsets or not letters):
+                return gone  # the commit whose answer was lost
+        self._commit(offsets, letters)
+        return gone
+
+    def _there(self, places: Iterable[Partition]) -> frozenset[Partition]:
+        """Returns those of the partitions that exist. Raises CdcError."""
+        try:
+            topics = self._consumer.list_topics(timeout=ANSWER_S).topics
+        except KafkaException as exc:
+            raise failed(exc.args[0], "the topics cannot be listed") from exc
+        return frozenset(
+            (topic, number)
+            for topic, number in places
+            if topic in topics and (topics[topic].error is not None or number in topics[topic].partitions)
+        )
+
+    def _commit(self, offsets: Mapping[Partition, int], letters: Sequence[Letter]) -> None:
         try:
             self._transact(offsets, letters)
         except CdcError as error:

@@ -21,7 +21,7 @@ from cdcworker.connectors.api.record_target import (
 from cdcworker.connectors.record_sink.config import EngineSettings
 from cdcworker.connectors.record_sink.converters import RecordReader
 from cdcworker.connectors.record_sink.dead_letters import LetterForm, Refused, Stage
-from cdcworker.connectors.record_sink.errors import DEAD_LETTERS_MANY, TARGET_HUNG
+from cdcworker.connectors.record_sink.errors import DEAD_LETTERS_MANY, RECORD_UNREADABLE, TARGET_HUNG
 from cdcworker.connectors.record_sink.group_offsets import Letter, Partition
 from cdcworker.connectors.record_sink.ownership import Ownership
 from cdcworker.connectors.record_sink.progress import Done, Progress
@@ -37,6 +37,9 @@ WAITING_BYTES_MAX: Final = 2_097_152
 RETRY_AFTER_S_MAX: Final = 3_600.0
 BREAK_OFF_S: Final = 10.0
 """How long a write that was cancelled may go on."""
+LOOK_S: Final = 0.05
+AGAIN_S: Final = 1.0
+"""How long after Kafka did not tell a schema it is asked again."""
 _OVERHEAD: Final = 200
 """Bytes that a record takes besides its key and value."""
 
@@ -141,6 +144,7 @@ class Lane:
     def _run(self) -> None:
         try:
             while messages := self._take():
+                self._wait_for_commits()
                 self._work(messages)
         except _Ended:
             pass
@@ -173,6 +177,11 @@ class Lane:
             self._busy = True
             return taken
 
+    def _wait_for_commits(self) -> None:
+        while self._parts.progress.is_full:
+            if self._ending.wait(LOOK_S):
+                raise _Ended
+
     def _work(self, messages: Sequence[tuple[Any, str]]) -> None:
         offsets: dict[Partition, int] = {}
         moments: Counter[int] = Counter()
@@ -196,11 +205,21 @@ class Lane:
         self._parts.progress.done(Done(offsets, self._letters, self._refused, max(0, written), moments, newest))
 
     def _read(self, message: Any) -> ConnectRecord | None:
-        try:
-            return self._parts.reader.read(message)
-        except CdcError as error:
-            self._set_aside(message, "VALUE_CONVERTER", error)
-            return None
+        while True:
+            try:
+                return self._parts.reader.read(message)
+            except CdcError as error:
+                if error.kind != "transient":
+                    self._set_aside(message, "VALUE_CONVERTER", error)
+                    return None
+                self._parts.progress.try_failed(error)
+                log.warning("a schema is asked for again error=%s", error)
+            except Exception as error:  # noqa: BLE001 - one record that no converter expects; the text may hold values
+                text = f"the record cannot be read ({type(error).__name__})"
+                self._set_aside(message, "VALUE_CONVERTER", CdcError(RECORD_UNREADABLE, text))
+                return None
+            if self._ending.wait(AGAIN_S):
+                raise _Ended
 
     def _transformed(self, record: ConnectRecord, message: Any) -> ConnectRecord | None:
         try:

@@ -15,6 +15,8 @@ from cdcworker.schemas.errors import CdcError
 
 LETTER_BYTES_MAX: Final = 4_194_304
 """Dead letters of so many bytes are committed at once."""
+_OVERHEAD: Final = 1_000
+"""Bytes that a dead letter takes besides its key and value: its headers, for the most part."""
 
 
 class Done(NamedTuple):
@@ -50,7 +52,7 @@ class Progress:
         with self._lock:
             self._offsets.update(batch.offsets)
             self._letters += batch.letters
-            self._letter_bytes += sum(len(one.key or b"") + len(one.value or b"") for one in batch.letters)
+            self._letter_bytes += sum(len(one.key or b"") + len(one.value or b"") + _OVERHEAD for one in batch.letters)
             self._newest.update(batch.newest)
             self.changes += batch.written
             self.refused += batch.refused
@@ -88,19 +90,17 @@ class Progress:
         """Whether what waits for a commit takes too much memory."""
         return self._letter_bytes >= LETTER_BYTES_MAX
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no further record is to be set aside before a commit: those that wait would take too much memory."""
+        return self._letter_bytes >= 2 * LETTER_BYTES_MAX
+
     def take(self) -> tuple[dict[Partition, int], list[Letter]]:
         """Returns what is to be committed, in one transaction."""
         with self._lock:
             taken = self._offsets, self._letters
             self._offsets, self._letters, self._letter_bytes = {}, [], 0
             return taken
-
-    def put_back(self, offsets: Mapping[Partition, int], letters: Sequence[Letter]) -> None:
-        """A commit has failed: all of it is taken again by the next one."""
-        with self._lock:
-            self._offsets = {**offsets, **self._offsets}
-            self._letters = [*letters, *self._letters]
-            self._letter_bytes += sum(len(one.key or b"") + len(one.value or b"") for one in letters)
 
     def take_newest(self) -> dict[str, int]:
         with self._lock:

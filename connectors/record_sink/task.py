@@ -16,7 +16,7 @@ from cdcworker.connectors.record_sink.ownership import Ownership
 from cdcworker.connectors.record_sink.progress import Progress
 from cdcworker.connectors.sink_engine.kafka.brokers import SinkBrokers
 from cdcworker.connectors.sink_engine.kafka.lag import RecordsRead, SinkLag
-from cdcworker.connectors.topic_reader import READ_FAILED, TopicReader
+from cdcworker.connectors.topic_reader import LOOK_S, OFFSETS_GONE, READ_FAILED, TopicReader
 from cdcworker.schemas.errors import CdcError
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,7 @@ DRAIN_S: Final = 3.0
 """How long the writes that run when the task is to stop may take."""
 AGAIN_S: Final = 1.0
 TAKE_OVER_ALLOW_S: Final = 60.0
+ID_S: Final = 20.0
 
 
 class TaskParts(NamedTuple):
@@ -61,6 +62,7 @@ class RecordSinkTask:
             lambda newest: parts.lag.applied_changes(newest.items()),
         )  # fmt: skip
         self._reported = float("-inf")
+        self._looked_at = time.monotonic()
 
     def run(self) -> None:
         reader: TopicReader | None = None
@@ -85,6 +87,7 @@ class RecordSinkTask:
         while not self._context.stopping():
             self._context.beat("records", 0.0)
             self._take(self._read(reader), reader)
+            self._look_for_recreated()
             self._progress.raise_failed()
             for lane in self._lanes:
                 lane.watch()
@@ -155,8 +158,33 @@ class RecordSinkTask:
         """Returns what ids of the topic's records begin with: the topic's own id, so that one that is created again has others."""
         known = self._ids.get(topic)
         if known is None:
-            known = self._ids[topic] = self._parts.brokers.ids([topic]).get(topic, topic)
+            known = self._ids[topic] = self._asked_id(topic)
         return known
+
+    def _asked_id(self, topic: str) -> str:
+        """Returns the topic's id, or its name where brokers give no ids. One that was just created is not known to each broker
+        yet: its name instead would give its records other ids than after a restart."""
+        deadline = time.monotonic() + ID_S
+        while (found := self._parts.brokers.id_of(topic)) is None:
+            if time.monotonic() > deadline or self._context.stopping():
+                raise CdcError(READ_FAILED, "the id of the topic is not known", where={"topic": topic})
+            time.sleep(0.1)
+        return found or topic
+
+    def _look_for_recreated(self) -> None:
+        """CdcError for a topic that was created again: offsets of the old one say nothing of the new one."""
+        now = time.monotonic()
+        if now < self._looked_at + LOOK_S:
+            return
+        self._looked_at = now
+        try:
+            found = self._parts.brokers.ids(sorted(self._ids))
+        except CdcError:
+            return  # the next time
+        for topic, id in found.items():
+            if self._ids[topic] not in (id, topic):
+                text = "the topic was deleted and created again since it was read"
+                raise CdcError(OFFSETS_GONE, text, where={"topic": topic})
 
     def _balance(self, reader: TopicReader) -> None:
         """Pauses the partitions of lanes that have enough, and resumes those of lanes that have room again."""

@@ -102,6 +102,22 @@ class SinkBrokers:
             raise refused(exc.args[0], "the topics cannot be described") from exc
         return {one.name: str(one.topic_id) for one in described if str(one.topic_id) != NO_ID}
 
+    def id_of(self, topic: str) -> str | None:
+        """Returns the id of a topic, empty where the broker gives none; None where it does not know the topic, or not yet.
+        CdcError where it does not answer, or refuses."""
+        from confluent_kafka import KafkaError, KafkaException, TopicCollection
+
+        try:
+            asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_S_MAX)
+            id = str(asked[topic].result().topic_id)
+        except KafkaException as exc:
+            if exc.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            if _tells_nothing(exc):
+                return ""
+            raise refused(exc.args[0], "the topic cannot be described", {"topic": topic}) from exc
+        return "" if id == NO_ID else id
+
     def ends(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
         """Returns the end of each existing partition, behind records that are not committed too."""
         from confluent_kafka import TopicPartition

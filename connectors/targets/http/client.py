@@ -22,6 +22,8 @@ from cdcworker.schemas.errors import CdcError
 
 ANSWER_BYTES_MAX: Final = 65_536
 """So much of an answer's body is read, to use the connection again; it is not looked at."""
+INTERIM_MAX: Final = 16
+"""So many answers that say that the real one is to come (1xx) are passed over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +87,28 @@ def _secret_file(text: str, folder: str) -> Any:
         os.unlink(path)
 
 
+class _Response(http.client.HTTPResponse):
+    """Passes over early hints and other answers that are not the final one: the library does so for 100 only."""
+
+    def _read_status(self) -> tuple[str, int, str]:
+        for _ in range(INTERIM_MAX):
+            found: tuple[str, int, str] = super()._read_status()  # type: ignore[misc]
+            if not 102 <= found[1] < 200:
+                return found
+            http.client.parse_headers(self.fp)
+        raise http.client.BadStatusLine("too many interim answers")
+
+
 class _Connection(http.client.HTTPConnection):
     """Connects to the addresses that were judged; the name is not looked up a second time."""
+
+    response_class = _Response
 
     def __init__(self, place: Endpoint) -> None:
         super().__init__(place.host, place.port, timeout=place.request_s)
         self._place = place
+        # The header Host has no port where it is the scheme's own.
+        self.default_port = 80 if place.tls is None else 443
 
     def connect(self) -> None:
         place, failure = self._place, OSError("no address")
@@ -100,15 +118,19 @@ class _Connection(http.client.HTTPConnection):
             except OSError as exc:
                 failure = exc
                 continue
+            self.sock = sock
             try:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 if place.tls is not None:
-                    sock = place.tls.wrap_socket(sock, server_hostname=place.host)
-                sock.settimeout(place.request_s)
+                    self.sock = secured = place.tls.wrap_socket(
+                        sock, server_hostname=place.host, do_handshake_on_connect=False
+                    )
+                    secured.do_handshake()  # known before as `sock`, so that it can be broken off
+                self.sock.settimeout(place.request_s)
             except BaseException:
+                self.close()
                 sock.close()
                 raise
-            self.sock = sock
             return
         raise failure
 
@@ -119,10 +141,12 @@ class HttpClient:
     def __init__(self, place: Endpoint) -> None:
         self._place = place
         self._connection: _Connection | None = None
+        self._is_cancelled = False
 
     def request(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Returns the answer. `TargetUnavailable` when there is none; CdcError of kind `config` for a certificate that is not
         trusted and a host that may not be reached. Whether the server has taken the request is not known then."""
+        self._is_cancelled = False
         try:
             return self._answered(method, path, body, headers)
         except CdcError:
@@ -146,11 +170,13 @@ class HttpClient:
 
     def cancel(self) -> None:
         """Breaks the connection, from any thread."""
+        self._is_cancelled = True
         connection = self._connection
         sock = connection.sock if connection is not None else None
         if sock is not None:
             with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
+                # That of a socket with TLS would take its encryption off first, while another thread may be sending.
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -159,21 +185,28 @@ class HttpClient:
 
     def _answered(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         is_kept = self._connection is not None
-        if self._connection is None:
-            self._connection = _Connection(self._place)
+        connection = self._connection = self._connection or _Connection(self._place)
+        cut: OSError | None = None
         try:
-            self._connection.request(method, path, body, dict(headers))
-            answer = self._connection.getresponse()
+            try:
+                connection.request(method, path, body, dict(headers))
+            except (ConnectionResetError, BrokenPipeError) as exc:
+                if connection.sock is None:
+                    raise
+                cut = exc  # a server that takes no body of this size answers, and reads no further
+            answer = connection.getresponse()
         except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
-            if not is_kept:
+            if not is_kept or self._is_cancelled:
                 raise
             # The server has closed a connection that nobody used for a while: that says nothing of the request.
             self.close()
             return self._answered(method, path, body, headers)
+        if cut is not None and answer.status < 400:
+            raise cut
         with answer:
             answer.read(ANSWER_BYTES_MAX)
             is_read = answer.isclosed() or not answer.read(1)
-        if not is_read or answer.will_close:
+        if cut is not None or not is_read or answer.will_close:
             self.close()
         return Answer(answer.status, answer.getheader("Retry-After"))
 

@@ -20,7 +20,13 @@ _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _RESERVED: Final = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "authorization", "content-type"}
 )
-_HEADER_NAME: Final = matches(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", "the name of a header")
+_HEADER_FORM: Final = matches(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", "the name of a header")
+
+
+def _header_name(value: str) -> str | None:
+    if value.lower() in _RESERVED:
+        return "names a header that has a key of its own, or that belongs to the connection"
+    return _HEADER_FORM(value)
 
 
 def _url(value: str) -> str | None:
@@ -30,7 +36,15 @@ def _url(value: str) -> str | None:
     if templates.has_places(value) and (host.count("/") < 3 or "#" in value):
         return "may have places in its path and its parameters only"
     filled = re.sub(r"\$\{[^}]*\}", "x", value)
-    return http_problem(filled)
+    return http_problem(filled) or _port_problem(filled)
+
+
+def _port_problem(url: str) -> str | None:
+    try:
+        port = urlsplit(url).port
+    except ValueError:
+        port = 0
+    return "expects a port from 1 to 65535" if port == 0 else None
 
 
 def header_items(config: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -131,11 +145,11 @@ def _login_keys() -> Iterable[ConfigKey]:
     )  # fmt: skip
     for name, what in (("id", "its id"), ("timestamp", "its time, in seconds"), ("signature", "the signature")):
         yield ConfigKey(
-            f"http.signature.header.{name}", default=f"webhook-{name}", group=group, validator=_HEADER_NAME,
+            f"http.signature.header.{name}", default=f"webhook-{name}", group=group, validator=_header_name,
             importance="LOW", connects=False, doc=f"The header of a signed request that holds {what}.",
         )  # fmt: skip
     yield ConfigKey(
-        "http.idempotency.header", default="Idempotency-Key", group=group, validator=_HEADER_NAME, connects=False,
+        "http.idempotency.header", default="Idempotency-Key", group=group, validator=_header_name, connects=False,
         doc="The header with a request's id: of one record its id, of several a hash of theirs.",
     )  # fmt: skip
 

@@ -61,7 +61,7 @@ def retry_after_s(text: str | None, now: datetime | None = None) -> float | None
         return float(text.strip())
     try:
         at = parsedate_to_datetime(text)
-    except (ValueError, TypeError, IndexError):
+    except (ValueError, TypeError, IndexError, OverflowError):
         return None
     if at.tzinfo is None:
         at = at.replace(tzinfo=UTC)

@@ -225,9 +225,15 @@ def signing_key(config: Mapping[str, Any]) -> bytes | None:
     if not secret:
         return None
     text = secret.reveal().strip()
-    if not text.startswith(PLAIN_PREFIX):
-        return bytes(text.encode())
     try:
-        return base64.b64decode(text.removeprefix(PLAIN_PREFIX), validate=True)
+        key = (
+            base64.b64decode(text.removeprefix(PLAIN_PREFIX), validate=True)
+            if text.startswith(PLAIN_PREFIX)
+            else text.encode()
+        )
     except (binascii.Error, ValueError):
         raise CdcError(TARGET_REFUSES, "http.signature.secret is no base64 behind whsec_") from None
+    if not key:
+        # Anybody could sign with it.
+        raise CdcError(TARGET_REFUSES, "http.signature.secret is empty")
+    return key

@@ -16,6 +16,7 @@ from cdcworker.connectors.transforms.values import text_of
 from cdcworker.schemas.errors import CdcError
 
 _PLACE: Final = re.compile(r"\$\{([A-Za-z_][^${}:]{0,249})\}")
+_DOTS: Final = frozenset((".", ".."))
 _ROOTS: Final = ("id", "topic", "partition", "offset", "timestamp", "key", "value", "event", "header")
 EXPECTED: Final = (
     "${topic}, ${partition}, ${offset}, ${timestamp}, ${id}, ${key}, ${key.FIELD}, ${value.FIELD} or ${header.NAME}"
@@ -83,7 +84,13 @@ class UrlTemplate:
         self._is_fixed = not has_places(text)
 
     def fill(self, record: TargetRecord) -> str:
-        return self._text if self._is_fixed else _filled(self._text, lambda place: _segment(record, place))
+        if self._is_fixed:
+            return self._text
+        filled = _filled(self._text, lambda place: _segment(record, place))
+        if not _DOTS.isdisjoint(filled.partition("?")[0].split("/")) and _DOTS.isdisjoint(self._text.split("/")):
+            # Such a part changes the path that it stands in.
+            raise CdcError(RECORD_REFUSED, "values are no part of an address")
+        return filled
 
 
 def _segment(record: TargetRecord, place: str) -> str:
@@ -98,7 +105,7 @@ def _segment(record: TargetRecord, place: str) -> str:
         text = quote(text_of(found.value, found.schema), safe="")
     except (DataError, ValueError):
         raise CdcError(RECORD_REFUSED, "a value has no text", where={"place": place}) from None
-    if text in ("", ".", ".."):
+    if text in ("", *_DOTS):
         # These change the path that they stand in.
         raise CdcError(RECORD_REFUSED, "a value is no part of an address", where={"place": place})
     return text

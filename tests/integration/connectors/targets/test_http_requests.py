@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import socket
 import threading
 import time
 
@@ -156,6 +158,105 @@ def test_a_write_is_broken_off_from_another_thread(hook):
     thread.join(30)
     assert [error.code for error in caught] == ["sink.target_unavailable"]
     target.close()
+
+
+def test_a_write_on_a_kept_connection_is_broken_off_and_not_sent_again_by_itself(hook):
+    hook.trouble = lambda number, events: "hang" if number > 1 else None
+    target, caught = opened(hook), []
+    target.write(records({"a": 1}))
+
+    def write():
+        try:
+            target.write(records({"a": 2}))
+        except CdcError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    wait(lambda: len(hook.requests) == 2, "the request")
+    target.cancel()
+    thread.join(30)
+    assert [error.code for error in caught] == ["sink.target_unavailable"]
+    assert len(hook.requests) == 2
+    target.close()
+
+
+@contextlib.contextmanager
+def answering(*answers):
+    """A server that answers the head of each connection's first request with these bytes, and closes without reading on."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        for answer in answers:
+            connection, _ = server.accept()
+            with connection:
+                head = b""
+                while b"\r\n\r\n" not in head:
+                    head += connection.recv(4_096)
+                connection.sendall(answer)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/hook"
+        thread.join(30)
+        assert not thread.is_alive()
+    finally:
+        server.close()
+
+
+def test_a_server_that_hangs_in_the_handshake_is_broken_off(hook):
+    server = socket.create_server(("127.0.0.1", 0))
+    url = f"https://127.0.0.1:{server.getsockname()[1]}/"
+    target, caught = opened(hook, http__url=url, http__connect__timeout__ms="600000"), []
+
+    def write():
+        try:
+            target.write(records({"a": 1}))
+        except CdcError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    connection, _ = server.accept()
+    assert connection.recv(1), "the client's hello"
+    target.cancel()
+    thread.join(30)
+    assert [error.code for error in caught] == ["sink.target_unavailable"]
+    connection.close()
+    server.close()
+    target.close()
+
+
+def test_a_server_that_reads_no_body_of_this_size_refuses_the_record(hook):
+    said = b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    with answering(said) as url:
+        target = opened(hook, http__url=url)
+        with pytest.raises(CdcError) as caught:
+            target.write(records({"a": "x" * 30_000_000}))
+    assert (caught.value.code, caught.value.where) == ("sink.record_refused", {"status": 413})
+    target.close()
+
+
+def test_a_request_that_was_sent_in_part_was_not_taken(hook):
+    with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") as url:
+        target = opened(hook, http__url=url)
+        with pytest.raises(TargetUnavailable):
+            target.write(records({"a": "x" * 30_000_000}))
+    target.close()
+
+
+def test_an_answer_behind_early_hints_counts(hook):
+    hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n"
+    with answering(hints + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") as url:
+        target = opened(hook, http__url=url)
+        target.write(records({"a": 1}))
+    with answering(hints * 20) as url:
+        endless = opened(hook, http__url=url)
+        with pytest.raises(TargetUnavailable):
+            endless.write(records({"a": 1}))
+    target.close()
+    endless.close()
 
 
 def test_no_answer_is_a_passing_trouble(hook):

@@ -23,6 +23,7 @@ class Offsets:
         self.committed: list[tuple[dict, list]] = []
         self.seen = threading.Event()
         self.closed = False
+        self.gone: list = []
 
     def take_over(self, partitions):
         return dict.fromkeys(partitions, 3)
@@ -35,6 +36,7 @@ class Offsets:
             raise CdcError(self.errors.pop(0), "as told")
         self.committed.append((dict(offsets), list(letters)))
         self.seen.set()
+        return self.gone
 
     def close(self):
         self.closed = True
@@ -71,6 +73,27 @@ def test_a_commit_that_fails_for_a_moment_is_made_again_at_the_end():
     assert progress.numbers()["retrying"]["code"] == COMMIT_FAILED
     committer.finish()
     assert offsets.committed == [({("t", 0): 9}, [])]
+
+
+def test_what_may_have_been_committed_is_committed_again_as_it_was_without_what_came_since():
+    offsets, progress, _, _, committer = world(COMMIT_FAILED)
+    committer.take_over([("t", 0)])
+    first, later = Letter(None, b"1", ()), Letter(None, b"2", ())
+    progress.done(Done({("t", 0): 9}, [first], 1, 5, {}, {}))
+    committer.finish()
+    progress.done(Done({("t", 0): 12}, [later], 1, 5, {}, {}))
+    committer.finish()
+    assert offsets.committed == [({("t", 0): 9}, [first]), ({("t", 0): 12}, [later])]
+    assert committer.applied() == {("t", 0): 12}
+
+
+def test_partitions_that_are_gone_are_committed_no_more():
+    offsets, progress, _, _, committer = world()
+    committer.take_over([("t", 0), ("gone", 0)])
+    offsets.gone = [("gone", 0)]
+    progress.done(Done({("t", 0): 9}, [], 0, 5, {}, {}))
+    committer.finish()
+    assert committer.applied() == {("t", 0): 9}
 
 
 def test_a_task_that_has_lost_its_place_writes_no_more():

@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 from cdcworker.connectors.api.record_target import TargetUnavailable
+from cdcworker.connectors.record_sink import lane
 from cdcworker.connectors.record_sink.config import EngineSettings
 from cdcworker.connectors.record_sink.converters import RecordReader
 from cdcworker.connectors.record_sink.dead_letters import LetterForm
 from cdcworker.connectors.record_sink.errors import RECORD_REFUSED, TARGET_UNAVAILABLE
+from cdcworker.connectors.record_sink.group_offsets import Letter
 from cdcworker.connectors.record_sink.lane import Lane, LaneParts
 from cdcworker.connectors.record_sink.ownership import Ownership
-from cdcworker.connectors.record_sink.progress import Progress
+from cdcworker.connectors.record_sink.progress import LETTER_BYTES_MAX, Done, Progress
+from cdcworker.connectors.topic_reader import READ_FAILED
 from cdcworker.connectors.transform_chain.chain import TransformChain
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.record_format import WireFormat
@@ -223,3 +226,56 @@ def test_an_unforeseen_error_of_a_target_tells_no_values():
         world.run(b"1")
     assert caught.value.code == "internal.unexpected"
     assert "4711" not in str(caught.value)
+
+
+def test_a_record_that_no_converter_expects_is_a_dead_letter():
+    class Odd(Message):
+        def headers(self):
+            raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "row 4711")
+
+    world = World(Target(), tolerant=True)
+    world.lane.offer([(Odd(0, b"1"), "id"), (Message(1, b"2"), "id")])
+    world.lane.start()
+    for _ in range(3_000):
+        if world.lane.is_idle or world.progress._failed is not None:
+            break
+        threading.Event().wait(0.01)
+    world.lane.end()
+    world.lane.join(WAIT_S)
+    world.progress.raise_failed()
+    offsets, (letter,) = world.progress.take()
+    assert offsets == {("t", 0): 2}
+    assert (letter.value, dict(letter.headers)["__connect.errors.stage"]) == (b"1", b"VALUE_CONVERTER")
+    assert b"4711" not in b"".join(value for _, value in letter.headers if value)
+    assert world.target.written == [("id-0-1", 2)]
+
+
+def test_a_schema_that_kafka_does_not_tell_now_is_asked_for_again(monkeypatch):
+    monkeypatch.setattr(lane, "AGAIN_S", 0.001)
+    world = World(Target(), tolerant=True)
+    reader, errors = world.lane._parts.reader, [CdcError(READ_FAILED, "away")] * 3
+
+    class Away:
+        def read(self, message):
+            if errors:
+                raise errors.pop()
+            return reader.read(message)
+
+    world.lane._parts = world.lane._parts._replace(reader=Away())
+    assert world.run(b"1") == {("t", 0): 1}
+    assert world.target.written == [("id-0-0", 1)]
+    assert world.progress.numbers()["dead_letters"] == 0
+
+
+def test_no_further_record_is_set_aside_while_those_that_wait_for_a_commit_take_too_much_memory():
+    world = World(Target(), tolerant=True)
+    world.progress.done(Done({}, [Letter(None, b"x" * 2 * LETTER_BYTES_MAX, ())], 0, 0, {}, {}))
+    world.lane.offer([(Message(0, b"no JSON"), "id")])
+    world.lane.start()
+    for _ in range(3_000):
+        if not world.lane._waiting:
+            break
+        threading.Event().wait(0.01)
+    world.lane.end()
+    world.lane.join(WAIT_S)
+    assert world.progress.take()[0] == {}

@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 import pytest
 from cdcworker.connectors.api.record_target import TargetRecord
 from cdcworker.connectors.record_sink.json_values import JsonValues
+from cdcworker.connectors.targets.http.client import _Connection, endpoint_of
 from cdcworker.connectors.targets.http.config import AIVEN, CONFIG_DEF, CONFLUENT
 from cdcworker.connectors.targets.http.connector import HttpSink
 from cdcworker.connectors.targets.http.statuses import parse_ranges, ranges_problem, retry_after_s
-from cdcworker.connectors.targets.http.target import frame_of, headers_of, request_id
+from cdcworker.connectors.targets.http.target import frame_of, headers_of, request_id, signing_key
 from cdcworker.connectors.targets.http.templates import BodyTemplate, UrlTemplate, problem
 from cdcworker.connectors.transforms.data import ConnectSchema, struct
 from cdcworker.schemas.errors import CdcError
@@ -32,6 +33,7 @@ def wrong(config):
         "ftp://a/", "hooks.example", "https://u:p@a/", "https://169.254.169.254/", "https://[fe80::1]/", "https://0x7f.1/",
         "https://${topic}/x", "https://a.${key}/x", "https://a/${value}", "https://a/${event}", "https://a/${nope}", "https://a/${key",
         "https://a/${topic.x}", "https://a/\nb", "https://a/#${key}", "",
+        "https://a:0/", "https://a:65536/", "http://a:99999",
     ],
 )  # fmt: skip
 def test_addresses_that_are_refused(url):
@@ -70,6 +72,8 @@ def test_no_problem_names_a_value():
         ({"http.headers.additional": "Authorization: x"}, "http.headers.additional"),
         ({"http.headers.additional": "A: b\r\nC: d"}, "http.headers.additional"),
         ({"headers": "A"}, "headers"),
+        ({"http.idempotency.header": "Content-Length"}, "http.idempotency.header"),
+        ({"http.signature.header.id": "host"}, "http.signature.header.id"),
         ({"behavior.on.null.values": "delete"}, "behavior.on.null.values"),
         ({"retry.on.status.codes": "400-x"}, "retry.on.status.codes"),
         ({"errors.deadletterqueue.topic.name": "t"}, "errors.deadletterqueue.topic.name"),
@@ -139,7 +143,7 @@ def test_ranges_of_statuses():
     ("text", "seconds"),
     [
         (None, None), ("", None), ("7", 7.0), (" 0 ", 0.0), ("-1", None), ("soon", None), ("9" * 30, None),
-        ("Wed, 21 Oct 2015 07:28:10 GMT", 10.0), ("Wed, 21 Oct 2015 07:27:00 GMT", 0.0),
+        ("Wed, 21 Oct 2015 07:28:10 +99999999999999", None), ("Wed, 21 Oct 2015 07:28:10 GMT", 10.0), ("Wed, 21 Oct 2015 07:27:00 GMT", 0.0),
     ],
 )  # fmt: skip
 def test_how_long_a_server_wants_to_be_left_alone(text, seconds):
@@ -183,6 +187,30 @@ def test_a_value_changes_no_path(name):
     with pytest.raises(CdcError) as caught:
         UrlTemplate("/a/${key}/b").fill(record)
     assert caught.value.kind == "data"
+
+
+@pytest.mark.parametrize("text", ["/a/${key}${key}/b", "/a/.${key}", "/${key}.?x=1"])
+def test_values_beside_each_other_change_no_path(text):
+    with pytest.raises(CdcError) as caught:
+        UrlTemplate(text.replace("${key}", "${value.a}")).fill(TargetRecord("i", "t", 0, 0, 0, value={"a": "."}))
+    assert caught.value.kind == "data"
+    assert UrlTemplate("/a/x${key}?y=../.${key}").fill(TargetRecord("i", "t", 0, 0, 0, None, "1")) == "/a/x1?y=../.1"
+
+
+@pytest.mark.parametrize("secret", ["whsec_", " ", "whsec_ "])
+def test_nothing_is_signed_with_an_empty_key(secret):
+    with pytest.raises(CdcError) as caught:
+        signing_key(parsed(http__signature__secret=secret))
+    assert caught.value.code == "sink.target_refuses"
+
+
+def test_the_header_host_has_no_port_where_it_is_the_schemes_own():
+    for url, host in [
+        ("https://a/", b"a"), ("https://a:444/", b"a:444"), ("https://a:80/", b"a:80"), ("http://a/", b"a"), ("http://a:443/", b"a:443"),
+    ]:  # fmt: skip
+        connection = _Connection(endpoint_of(parsed(http__url=url)))
+        connection.putrequest("POST", "/")
+        assert b"Host: " + host in connection._buffer  # type: ignore[attr-defined]
 
 
 def test_bodies_are_filled_with_json():
