@@ -181,7 +181,7 @@ class IcebergRows:
         return None if found is None or is_apart else os.path.normpath(found)
 
     def named(self, table: Any) -> set[str]:
-        """Returns the local paths of all files that the snapshots of a table name, its metadata apart."""
+        """Returns the locations of all files that the snapshots of a table name, its metadata apart, as they are written there."""
         found: set[str] = set()
         manifests: dict[str, Any] = {}
         files = table.io()
@@ -193,12 +193,12 @@ class IcebergRows:
             found.add(path)
             paths = self._manifests.readPaths(manifest, files, table.specs())
             try:
-                found.update(str(self._text.join("\n", paths)).splitlines())
+                found.update(str(self._text.join("\n", paths)).split("\n"))
             finally:
                 paths.close()
-        for statistics in table.statisticsFiles():
+        for statistics in (*table.statisticsFiles(), *table.partitionStatisticsFiles()):
             found.add(str(statistics.path()))
-        return {os.path.normpath(path) for path in map(self._local, found) if path is not None}
+        return found
 
     # -- commits ------------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,13 @@ def old_files(home: str, older_s: float) -> list[str]:
     return found
 
 
+def unnamed(paths: Iterable[str], named: Iterable[str]) -> list[str]:
+    """Returns the paths of files that `named`, locations of files, do not have. Names of files alone are compared, which hold random
+    ids: a table may write the same folder in several ways, such as through a link or after it was moved."""
+    kept = {location.rpartition("/")[2] for location in named}
+    return [path for path in paths if os.path.basename(path) not in kept]
+
+
 def remove(paths: Iterable[str]) -> int:
     """Deletes files, with the sums that Hadoop keeps beside them, and returns how many those were."""
     count = 0
