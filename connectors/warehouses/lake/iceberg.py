@@ -418,6 +418,7 @@ class IcebergTables:
         home = None if table is None else self._rows.home(table)
         if home is None:
             return 0
+        self._admit(table)
         candidates = orphans.old_files(home, older_s)
         # What was committed after the files were listed counts.
         table = self._load(place) if candidates else None

@@ -18,7 +18,9 @@ def old_files(home: str, older_s: float) -> list[str]:
     """Returns the paths of files below a table's folders of data and metadata that nobody has changed for so long."""
     found, before = [], time.time() - older_s
     for part in ("data", "metadata"):
-        for folder, _, names in os.walk(os.path.join(home, part)):
+        top = os.path.join(home, part)
+        # What a link leads to may be the folder of another table.
+        for folder, _, names in os.walk(top) if not os.path.islink(top) else ():
             for name in names:
                 path = os.path.join(folder, name)
                 with contextlib.suppress(FileNotFoundError):

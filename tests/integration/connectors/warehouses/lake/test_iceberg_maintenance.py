@@ -261,6 +261,10 @@ def test_files_that_no_snapshot_names_go_when_they_are_old(lake):
     left = {path.name for path in data.iterdir() if not path.name.startswith(".")}
     assert ("old.parquet" in left, "young.parquet" in left, "notes.txt" in left) == (False, True, True)
     assert removed == 1
+    lake.sql("ALTER TABLE {table} SET TBLPROPERTIES ('gc.enabled' = 'false')")
+    (data / "old.parquet").write_bytes(b"x")
+    aged(data / "old.parquet", 9)
+    assert writer._tables.remove_orphans(PLACE, 3 * 86_400, ExpiryGoal(0.0), ()) == 0
     assert contract.rows(writer, *NAMES) == wanted
     assert len(at_snapshot(lake, snapshots(lake)[0])) == 10
 
