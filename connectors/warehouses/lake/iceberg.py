@@ -246,7 +246,9 @@ class IcebergTables:
             if "CommitStateUnknownException" not in str(exc):
                 raise
             again = self.load(place)
-            if again is None or again.note != note:
+            # A state that stays says nothing of a commit.
+            is_made = again is not None and (note != found.note or again.version == snapshot.snapshotId())
+            if again is None or again.note != note or not is_made:
                 raise moved(place) from exc
 
     # -- rows as files ------------------------------------------------------------------------------------------------
