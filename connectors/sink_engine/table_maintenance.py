@@ -61,23 +61,24 @@ class MaintenanceThread:
             is_due = bool(maintenance.interval_s) and time.monotonic() >= due and bool(self._metrics.batches)
             if not asked and not is_due:
                 continue
-            self._run(maintenance, asked)
-            due = time.monotonic() + maintenance.interval_s
+            if self._run(maintenance, asked):
+                due = time.monotonic() + maintenance.interval_s
 
-    def _run(self, maintenance: TableMaintenance, asked: Sequence[str]) -> None:
+    def _run(self, maintenance: TableMaintenance, asked: Sequence[str]) -> bool:
+        """Returns whether there was a run: what is due comes as soon as it is a time for it."""
         began_ms = time.time_ns() // 1_000_000
         try:
             done = maintenance.maintain(self._stopping, at_once=bool(asked))
         except Exception as exc:  # noqa: BLE001 - whatever it is, the batches go on
             if self._stopping():
-                return
+                return True
             code = exc.code if isinstance(exc, CdcError) else UNFORESEEN
             self._metrics.maintenance.failed(code)
             log.warning("maintenance ended code=%s error=%s", code, type(exc).__name__)
             self._jobs.ended(asked, began_ms, code)
-            return
+            return True
         if done is None:
-            return
+            return False
         self._metrics.maintenance.add(done)
         log.info(
             "maintenance took_s=%s rewritten=%s expired_snapshots=%s removed_files=%s conflicts=%s failed=%d",
@@ -86,6 +87,7 @@ class MaintenanceThread:
         )
         if done["whole"]:
             self._jobs.ended(asked, began_ms, next(iter(done["errors"].values()), ""))
+        return True
 
 
 class MaintenanceJobs:

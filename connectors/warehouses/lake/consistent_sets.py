@@ -69,9 +69,18 @@ class LakeSets(PublishedSets):
         if found.state.epoch < epoch:
             self._tables.commit(self.place, found, "", found.state.next(epoch))
             found = self._tables.load(self.place)
-        self._found = found
         self.shown = dict(self.read(session))
+        self._found = found
         return self.shown
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether `shown` is what readers see."""
+        return self._found is not None
+
+    def forget(self) -> None:
+        """Until the next claim another task may publish."""
+        self._found = None
 
     @property
     def marks(self) -> Marks:
@@ -111,6 +120,7 @@ class WholeLakeWriter(LakeWriter):
         self._sets = LakeSets(tables, sink)
 
     def claim(self, topics: Sequence[str]) -> None:
+        self._sets.forget()
         super().claim(topics)
         with self._translated():
             self._sets.claim(self._spark(), self._epoch)
@@ -156,11 +166,16 @@ class WholeLakeWriter(LakeWriter):
 
     # -- what maintenance asks for ------------------------------------------------------------------------------------
 
+    def maintained(self) -> Mapping[str, TableName]:
+        """Returns none before the sets are known either: their versions would count for nothing."""
+        return super().maintained() if self._sets.is_claimed else {}
+
     def kept_versions(self, place: TableName) -> Collection[Any]:
         """Returns the versions that the valid set names, and the one that the next set will."""
         named = [member for shown in self._sets.shown.values() for member in shown.members.values()]
         found = {member.version for member in named if TableName(*member.place) == place}
-        topics = [topic for topic, mine in self._places.items() if mine == place]
+        # Another thread may add a topic meanwhile.
+        topics = [topic for topic, mine in list(self._places.items()) if mine == place]
         return found | {self._versions[topic] for topic in topics if topic in self._versions}
 
     def shared_places(self) -> Sequence[TableName]:

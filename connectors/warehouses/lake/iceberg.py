@@ -17,6 +17,7 @@ from cdcworker.connectors.sink_errors import LEDGER_MOVED
 from cdcworker.connectors.warehouses import target_columns
 from cdcworker.connectors.warehouses.lake import java_clients, statements
 from cdcworker.connectors.warehouses.lake.catalog.catalog_properties import admit_place
+from cdcworker.connectors.warehouses.lake.file_faults import file_errors
 from cdcworker.connectors.warehouses.lake.iceberg_files import FilesCache, TableFiles, rows_under
 from cdcworker.connectors.warehouses.lake.iceberg_parquet import UnfitFile, read_rows
 from cdcworker.connectors.warehouses.lake.iceberg_rows import IcebergRows, MergedFiles, TableForm
@@ -245,7 +246,9 @@ class IcebergTables:
             if "CommitStateUnknownException" not in str(exc):
                 raise
             again = self.load(place)
-            if again is None or again.note != note:
+            # A state that stays says nothing of a commit.
+            is_made = again is not None and (note != found.note or again.version == snapshot.snapshotId())
+            if again is None or again.note != note or not is_made:
                 raise moved(place) from exc
 
     # -- rows as files ------------------------------------------------------------------------------------------------
@@ -348,7 +351,8 @@ class IcebergTables:
     def rewrite(self, place: TableName, files: Sequence[DataFileView], schema: pa.Schema) -> FileRewrite | None:
         assert self._rows is not None
         form = self._forms[place]
-        found = live_rows(files, lambda view: read_rows(view.file.path, form.columns))
+        with file_errors():
+            found = live_rows(files, lambda view: read_rows(view.file.path, form.columns))
         if found is None:
             return None
         taken, rows = found
@@ -381,7 +385,7 @@ class IcebergTables:
             _require_parent(place, snapshot, found)
             self._publish(place, table, found, snapshot, found.note)
         except CdcError as exc:
-            if exc.code == LEDGER_MOVED:
+            if exc.code == LEDGER_MOVED and _is_refused(exc):
                 written.discard()
             raise
         version = snapshot.snapshotId()
@@ -416,13 +420,13 @@ class IcebergTables:
         home = None if table is None else self._rows.home(table)
         if home is None:
             return 0
+        self._admit(table)
         candidates = orphans.old_files(home, older_s)
         # What was committed after the files were listed counts.
         table = self._load(place) if candidates else None
         if table is None or self._rows.home(table) != home:
             return 0
-        named = self._rows.named(table)
-        return orphans.remove([path for path in candidates if path not in named])
+        return orphans.remove(orphans.unnamed(candidates, self._rows.named(table)))
 
     def another(self) -> IcebergTables:
         return IcebergTables(self._settings, self._roots, by_files=self._by_files, cache=self._cache)
@@ -434,6 +438,12 @@ def _staged(table: Any, mark: str) -> Any:
         if snapshot.summary().get("wap.id") == mark:
             return snapshot
     return None
+
+
+def _is_refused(exc: CdcError) -> bool:
+    """Returns whether a commit was certainly not made. What a catalog says of one is not certain: the answer that it was made may
+    have been lost before, and somebody else's commit may have come since."""
+    return exc.__cause__ is None
 
 
 def _require_parent(place: TableName, snapshot: Any, found: TableVersion) -> None:

@@ -174,14 +174,15 @@ class IcebergRows:
             tasks.close()
 
     def home(self, table: Any) -> str | None:
-        """Returns the folder of a table on this machine; None: it lies elsewhere, or its files do."""
+        """Returns the folder of a table on this machine; None: it lies elsewhere, or its files do, or nobody may delete them."""
         properties = json.loads(self._mapper.writeValueAsString(table.properties()))
         found = self._local(table.location())
         is_apart = any(name in properties for name in ("write.data.path", "write.metadata.path", *_PLACES))
-        return None if found is None or is_apart else os.path.normpath(found)
+        is_shared = str(properties.get("gc.enabled", "true")).lower() == "false"
+        return None if found is None or is_apart or is_shared else os.path.normpath(found)
 
     def named(self, table: Any) -> set[str]:
-        """Returns the local paths of all files that the snapshots of a table name, its metadata apart."""
+        """Returns the locations of all files that the snapshots of a table name, its metadata apart, as they are written there."""
         found: set[str] = set()
         manifests: dict[str, Any] = {}
         files = table.io()
@@ -193,12 +194,12 @@ class IcebergRows:
             found.add(path)
             paths = self._manifests.readPaths(manifest, files, table.specs())
             try:
-                found.update(str(self._text.join("\n", paths)).splitlines())
+                found.update(str(self._text.join("\n", paths)).split("\n"))
             finally:
                 paths.close()
-        for statistics in table.statisticsFiles():
+        for statistics in (*table.statisticsFiles(), *table.partitionStatisticsFiles()):
             found.add(str(statistics.path()))
-        return {os.path.normpath(path) for path in map(self._local, found) if path is not None}
+        return found
 
     # -- commits ------------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -142,22 +143,26 @@ class MaintenanceRun:
 
     def all(self, there: Mapping[str, TableName], first: str, stopping: Callable[[], bool]) -> str:
         """Maintains the tables, one after the other from the topic `first` on, until all had their turn or it is to stop. What
-        fails for one is noted, and the others go on. Returns the topic that is the next one; empty: all had their turn."""
+        fails for one is noted, and the others go on. Returns the topic that is the next one: one that had no turn, or the
+        first for which too little was left of what a run may read; empty: there is none."""
         began, result = time.monotonic(), self.result
         self._stopping = lambda: stopping() or not is_open(self._policy)
         topics = sorted(there, key=lambda topic: (topic < first, topic))
-        left = ""
+        left = short = ""
         for topic in topics:
             if self._stopping():
                 left = topic
                 break
             with self._noted(there[topic]):
                 self._table(topic, there[topic])
+            if self._budget.is_short and not short:
+                # Not the same one again, or it alone would be compacted.
+                short = topic if topic != topics[0] else topics[1 % len(topics)]
         for place in self._writer.shared_places() if self._policy.expires and not left else ():
             with self._noted(place):
                 result.expired_snapshots += self._expire_shared(place)
         result.whole, result.took_s = not left, time.monotonic() - began
-        return left
+        return left or short
 
     @contextlib.contextmanager
     def _noted(self, place: TableName) -> Iterator[None]:
@@ -179,7 +184,7 @@ class MaintenanceRun:
             result.before[name] = result.after[name] = before
         if policy.compacts:
             self._compact(topic, place)
-        if policy.expires and not self._stopping():
+        if not self._stopping():
             result.expired_snapshots += self._expire(topic, place)
         if policy.removes_orphans and not self._stopping():
             result.removed_files += self._remove_orphans(topic, place)
@@ -254,14 +259,18 @@ class MaintenanceRun:
             found = self._writer.owned(self._tables, topic, place)
             if found is None or found.state is None:
                 return 0
-            goal = ExpiryGoal(self._policy.age_s, self._policy.kept_min)
-            kept = self._writer.kept_versions(place)
-            count = self._tables.tend(place, goal, kept)
+            count = 0
+            if self._policy.expires:
+                goal = ExpiryGoal(self._policy.age_s, self._policy.kept_min)
+                count = self._tables.tend(place, goal, self._writer.kept_versions(place))
+            # Tombstones are no history of rows: they go also where that is kept.
             if self._tended.get(place) != found.state.version:
                 self._side.tend(self._session, place, found.state)
+                if self._policy.expires and found.state.tombstones:
+                    self._tables.tend(tombstones_place(place))
                 self._tended[place] = found.state.version
             after = self._tables.load(place)
-            if after is not None and after.version != found.version:
+            if after is not None and after.version != found.version and after.note == found.note:
                 self._writer.moved_on(topic, after.version)
             return count
 
@@ -275,7 +284,8 @@ class MaintenanceRun:
         tables, policy = self._tables, self._policy
         if not isinstance(tables, RemovesOrphans) or self._writer.owned(tables, topic, place) is None:
             return 0
-        goal = ExpiryGoal(policy.age_s, policy.kept_min)
+        # Without expiry all versions stay, and their files.
+        goal = ExpiryGoal(policy.age_s if policy.expires else math.inf, policy.kept_min)
         count = tables.remove_orphans(place, policy.orphan_age_s, goal, self._writer.kept_versions(place))
         side = tombstones_place(place)
         if tables.load(side) is not None:

@@ -84,7 +84,6 @@ class SideTables:
         """Deletes tombstones before the position `least` (hexadecimal): no row that is still to come is older."""
         side = tombstones_place(place)
         session.sql(f"DELETE FROM {self._tables.name(side)} WHERE {statements.quoted(POSITION)} < X'{least}'")
-        self._tables.tend(side)
 
     # -- dead letters -------------------------------------------------------------------------------------------------
 

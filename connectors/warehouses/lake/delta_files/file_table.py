@@ -196,6 +196,27 @@ class FileTable:
         read = self._read(part, layout, schema, keep)
         return pa.table([read[field.name].cast(field.type) for field in schema], schema=schema)
 
+    def _groups(self, part: _Part, layout: FileLayout, schema: pa.Schema) -> Iterator[pa.Table]:
+        """The same in groups, for whoever stops when they are too large together."""
+        import pyarrow as pa
+
+        if part.rows <= data_files.ROW_GROUP:
+            yield self._rows(part, layout, schema)
+            return
+        physical = {column.name: column.physical for column in layout.columns}
+        with self._open(part) as file:
+            there = set(file.schema_arrow.names)
+            wanted = [physical[name] for name in schema.names if physical[name] in there]
+            for number in range(file.num_row_groups):
+                read = file.read_row_group(number, columns=wanted, use_threads=False)
+                columns = [
+                    read[physical[field.name]].cast(field.type)
+                    if physical[field.name] in there
+                    else pa.nulls(read.num_rows, field.type)
+                    for field in schema
+                ]
+                yield pa.table(columns, schema=schema)
+
     def _read(self, part: _Part, layout: FileLayout, schema: pa.Schema, keep: bool) -> dict[str, pa.ChunkedArray]:
         """Whole columns of a file; one that came later is null. `keep`: for later batches."""
         import pyarrow as pa
@@ -341,7 +362,7 @@ class FileTable:
             # What is kept of a file that is missing would hide that.
             if self.files.size(data_path(view.name)) != view.bytes:
                 raise OSError("a file has another size")
-        found = live_rows(files, lambda view: [self._rows(view.file, layout, schema)])
+        found = live_rows(files, lambda view: self._groups(view.file, layout, schema))
         if found is None:
             return None
         taken, rows = found

@@ -44,10 +44,16 @@ class FileSize:
 
 @dataclass(slots=True)
 class CompactionBudget:
-    """What may still be read in a run."""
+    """What may still be read in a run; `is_short` once something was left to the next one."""
 
     bytes: int
     files: int
+    bytes_max: int = field(init=False)
+    files_max: int = field(init=False)
+    is_short: bool = False
+
+    def __post_init__(self) -> None:
+        self.bytes_max, self.files_max = self.bytes, self.files
 
     def takes(self, group: Sequence[FileSize]) -> bool:
         return sum(file.bytes for file in group) <= self.bytes and len(group) <= self.files
@@ -59,14 +65,18 @@ class CompactionBudget:
 
 @dataclass(slots=True)
 class _Group:
+    budget: CompactionBudget
     files: list[FileSize] = field(default_factory=list)
     bytes: int = 0
+    read: int = 0
     rows: int = 0
     memory: int = 0
 
     def has_room(self, file: FileSize, bytes_max: int) -> bool:
         return (
-            self.bytes + file.live_bytes <= bytes_max
+            len(self.files) < self.budget.files_max
+            and self.read + file.bytes <= self.budget.bytes_max
+            and self.bytes + file.live_bytes <= bytes_max
             and self.rows + file.live <= ROWS_MAX
             and self.memory + file.memory <= MEMORY_BYTES_MAX
         )
@@ -74,6 +84,7 @@ class _Group:
     def add(self, file: FileSize) -> None:
         self.files.append(file)
         self.bytes += file.live_bytes
+        self.read += file.bytes
         self.rows += file.live
         self.memory += file.memory
 
@@ -92,8 +103,8 @@ def _has_many_gone(file: FileSize) -> bool:
 
 
 def groups_of(files: Iterable[FileSize], file_bytes: int, budget: CompactionBudget) -> list[list[FileSize]]:
-    """Returns groups of files of which each is to become one file of at most about `file_bytes`, and takes them from the budget.
-    A file whose rows do not fit into memory is left alone."""
+    """Returns groups of files of which each is to become one file of at most about `file_bytes`, and takes them from the budget, of
+    which none needs more than there is of it in a run. A file whose rows do not fit into memory is left alone."""
     wanted = [
         file
         for file in files
@@ -101,11 +112,11 @@ def groups_of(files: Iterable[FileSize], file_bytes: int, budget: CompactionBudg
         and file.memory <= MEMORY_BYTES_MAX
         and file.live <= ROWS_MAX
     ]
-    found, group = [], _Group()
+    found, group = [], _Group(budget)
     for file in sorted(wanted, key=lambda file: (file.live_bytes, file.number)):
         if not group.has_room(file, file_bytes):
             found.append(group)
-            group = _Group()
+            group = _Group(budget)
         group.add(file)
     out = []
     for full in [*found, group]:
@@ -113,6 +124,8 @@ def groups_of(files: Iterable[FileSize], file_bytes: int, budget: CompactionBudg
         if some and budget.takes(some):
             budget.spend(some)
             out.append(some)
+        elif some:
+            budget.is_short = True
     return out
 
 

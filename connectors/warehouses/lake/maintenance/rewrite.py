@@ -41,7 +41,7 @@ def live_rows(
     bytes_max: int = MEMORY_BYTES_MAX,
 ) -> tuple[Sequence[DataFileView], pa.Table] | None:
     """Returns the first of the files, as many as memory takes, and their rows that are not deleted. None where too few do to
-    make one of them. `read` yields all rows of a file in their order."""
+    make one of them. OSError where a file is not the one that was written. `read` yields all rows of a file in their order."""
     import pyarrow as pa
 
     taken: list[DataFileView] = []
@@ -69,5 +69,8 @@ def _live(file: DataFileView, groups: Iterable[pa.Table]) -> Iterable[pa.Table]:
     start = 0
     for group in groups:
         end = start + group.num_rows
-        yield group if file.gone is None else group.filter(pa.array(~file.gone[start:end]))
+        if end <= file.rows:
+            yield group if file.gone is None else group.filter(pa.array(~file.gone[start:end]))
         start = end
+    if start != file.rows:
+        raise OSError("a file has another number of rows than the table says")

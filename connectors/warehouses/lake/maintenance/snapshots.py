@@ -65,7 +65,13 @@ def expiry_of(
     if at_horizon is None:
         return None
     named = [each["timestamp-ms"] for each in metadata["snapshots"] if each["snapshot-id"] in kept]
-    before = min([at_horizon["timestamp-ms"], line[min(kept_min, len(line)) - 1]["timestamp-ms"], *named])
+    last = max(at for at, each in enumerate(line) if each is at_horizon or each["snapshot-id"] in kept or at < kept_min)
+    # Iceberg goes back from the newest one and ends at the first that is older: one that was made by a clock behind the others.
+    before = min([*(each["timestamp-ms"] for each in line[: last + 1]), *named])
+    own_ms = metadata.get("refs", {}).get("main", {}).get("max-snapshot-age-ms")
+    if named and own_ms is not None and now_ms - int(own_ms) > before:
+        # What the branch says of itself counts more to Iceberg.
+        return None
     older = [each["timestamp-ms"] for each in reversed(line) if each["timestamp-ms"] < before]
     if len(older) > SNAPSHOTS_MAX:
         before = older[SNAPSHOTS_MAX]

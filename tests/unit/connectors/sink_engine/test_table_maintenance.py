@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from cdcworker.connectors.api.context import TaskContext
 from cdcworker.connectors.sink_engine import table_maintenance
 from cdcworker.connectors.sink_engine.metrics import SinkMetrics
 from cdcworker.connectors.sink_engine.table_maintenance import MaintenanceThread
+from cdcworker.connectors.sink_errors import TARGET_BROKEN, TARGET_UNREACHABLE
 from cdcworker.schemas.errors import CdcError
 
 from tests.waiting import pause
@@ -109,15 +111,15 @@ def test_runs_begin_with_the_first_batch_and_their_sums_are_reported(task):
 
 
 def test_what_goes_wrong_is_counted_and_the_next_run_comes(task):
-    refused = CdcError("spark.target_unreachable", "the catalog is away")
-    partly = {**DONE, "errors": {"public.orders": "spark.target_broken"}}
+    refused = CdcError(TARGET_UNREACHABLE, "the catalog is away")
+    partly = {**DONE, "errors": {"public.orders": TARGET_BROKEN}}
     task.metrics.batches = 1
     with task.runs(Maintenance(0.001, refused, OSError("row value"), partly)):
         eventually(lambda: task.numbers.get("maintenance_runs", 0) >= 2, "runs after the errors")
     assert task.numbers["maintenance_failures"] == {
-        "spark.target_unreachable": 1,
+        TARGET_UNREACHABLE: 1,
         "spark.maintenance_failed": 1,
-        "spark.target_broken": 1,
+        TARGET_BROKEN: 1,
     }
 
 
@@ -134,13 +136,25 @@ def test_a_run_that_is_asked_for_comes_at_once_and_once(task):
 
 
 def test_a_run_that_is_asked_for_waits_for_the_tables_and_tells_its_error(task):
-    partly = {**DONE, "errors": {"public.orders": "spark.target_broken"}}
+    partly = {**DONE, "errors": {"public.orders": TARGET_BROKEN}}
     maintenance = Maintenance(0.0, None, {**DONE, "whole": False}, partly)
     task.jobs = [job("a")]
     with task.runs(maintenance):
         eventually(lambda: task.states() == [("a", "FAILED")], "the run")
     assert maintenance.calls == [True, True, True]
-    assert task.numbers["jobs"][0]["error"]["code"] == "spark.target_broken"
+    assert task.numbers["jobs"][0]["error"]["code"] == TARGET_BROKEN
+
+
+def test_a_run_that_is_due_outside_of_its_window_comes_as_soon_as_that_begins(task, monkeypatch):
+    day = 86_400.0
+    clock = iter([0.0])
+    hours = SimpleNamespace(monotonic=lambda: next(clock, day), time_ns=time.time_ns)
+    monkeypatch.setattr(table_maintenance, "time", hours)
+    task.metrics.batches = 1
+    maintenance = Maintenance(day, None, None)
+    with task.runs(maintenance):
+        eventually(lambda: task.numbers.get("maintenance_runs"), "the run")
+    assert maintenance.calls == [False] * 3
 
 
 def test_without_an_interval_and_without_a_question_nothing_runs(task):
@@ -156,7 +170,7 @@ def test_a_task_that_stops_ends_its_run_and_tells_no_error(task):
     class Waits(Maintenance):
         def maintain(self, stopping, *, at_once=False):
             eventually(stopping, "the stop")
-            raise CdcError("spark.target_unreachable", "Spark has ended")
+            raise CdcError(TARGET_UNREACHABLE, "Spark has ended")
 
     task.metrics.batches = 1
     with task.runs(Waits(0.001)):

@@ -8,10 +8,12 @@ import time
 
 import pytest
 from cdcworker.connectors.warehouses.lake import iceberg_files
+from cdcworker.connectors.warehouses.lake.iceberg import IcebergTables
 from cdcworker.connectors.warehouses.lake.iceberg_files import FilesCache
 from cdcworker.connectors.warehouses.lake.maintenance.policy import MaintenancePolicy
 from cdcworker.connectors.warehouses.lake.maintenance.snapshots import ExpiryGoal
 from cdcworker.connectors.warehouses.lake.maintenance_run import LakeMaintenance
+from cdcworker.connectors.warehouses.lake.tables import moved
 from cdcworker.schemas import failpoints
 from cdcworker.schemas.errors import CdcError
 
@@ -194,6 +196,25 @@ def test_a_table_of_another_form_is_left_to_its_owner(lake):
     assert (done["rewritten"]["files"], done["after"]["files"]) == (0, 5)
 
 
+def test_files_of_a_commit_of_which_nothing_certain_is_known_stay(lake, monkeypatch):
+    """Its answer was lost, and somebody else's commit may have come since."""
+    stream, writer = filled(lake)
+    before, publish = contract.rows(writer, *NAMES), IcebergTables._publish
+
+    def lost(tables, place, *rest):
+        publish(tables, place, *rest)
+        raise moved(place) from RuntimeError("CommitStateUnknownException")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(IcebergTables, "_publish", lost)
+        assert maintained(writer)["conflicts"] == 1
+    assert lake.table.currentSnapshot().operation() == "replace"
+    assert contract.rows(writer, *NAMES) == before
+    stream.update(change_streams.NARROW, (5, 3, "c", "d"))
+    contract.run(stream, writer)
+    assert dict(contract.rows(writer, "id", "n"))[5] == 3
+
+
 # -- expiry and orphans -------------------------------------------------------------------------------------------------
 
 
@@ -240,6 +261,10 @@ def test_files_that_no_snapshot_names_go_when_they_are_old(lake):
     left = {path.name for path in data.iterdir() if not path.name.startswith(".")}
     assert ("old.parquet" in left, "young.parquet" in left, "notes.txt" in left) == (False, True, True)
     assert removed == 1
+    lake.sql("ALTER TABLE {table} SET TBLPROPERTIES ('gc.enabled' = 'false')")
+    (data / "old.parquet").write_bytes(b"x")
+    aged(data / "old.parquet", 9)
+    assert writer._tables.remove_orphans(PLACE, 3 * 86_400, ExpiryGoal(0.0), ()) == 0
     assert contract.rows(writer, *NAMES) == wanted
     assert len(at_snapshot(lake, snapshots(lake)[0])) == 10
 

@@ -114,7 +114,8 @@ def everything(table, snapshot, layout, schema):
 
 
 class Session:
-    """Statements that add a column are done, others are none that a table which is written as files needs."""
+    """Statements that add a column are done. Deletes of tombstones are told, others are none that a table which is written as files
+    needs."""
 
     def __init__(self, tables):
         self.conf, self.tables, self.said = self, tables, []
@@ -131,6 +132,8 @@ class Session:
 
     def sql(self, statement):
         self.said.append(statement)
+        if statement.startswith("DELETE FROM delta."):
+            return
         found = re.fullmatch(r"ALTER TABLE delta\.`(.+?)` ADD COLUMNS \((.+)\)", statement)
         assert found, f"a statement for Spark: {statement[:60]}"
         self.tables.add_columns(TableName(*found[1].rsplit("/", 2)[1:]), found[2])

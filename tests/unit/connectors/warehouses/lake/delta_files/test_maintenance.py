@@ -7,12 +7,16 @@ import json
 import os
 import time
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from cdcworker.connectors.api.table_batch import VisibleThrough
 from cdcworker.connectors.warehouses.consistent_sets import PublishedSet, SetMember
 from cdcworker.connectors.warehouses.lake.consistent_sets import WholeLakeWriter
-from cdcworker.connectors.warehouses.lake.delta_files import file_table
+from cdcworker.connectors.warehouses.lake.delta_files import data_files, file_table
+from cdcworker.connectors.warehouses.lake.delta_files.file_table import FileTable
 from cdcworker.connectors.warehouses.lake.maintenance.policy import MaintenancePolicy
+from cdcworker.connectors.warehouses.lake.maintenance.rewrite import DataFileView, live_rows
 from cdcworker.connectors.warehouses.lake.maintenance.snapshots import ExpiryGoal
 from cdcworker.connectors.warehouses.lake.maintenance_run import LakeMaintenance
 from cdcworker.connectors.warehouses.lake.tables import TableName
@@ -115,7 +119,8 @@ def test_small_files_become_one_whose_commit_says_that_no_row_changed(tmp_path, 
 def test_a_run_goes_on_where_the_bounds_of_the_one_before_ended_it(tmp_path):
     _, writer = filled(tmp_path)
     bounded = MaintenancePolicy(expires=False, file_bytes=1 << 20, run_files_max=4)
-    assert maintained(writer, bounded)["rewritten"]["files"] == 0
+    assert [maintained(writer, bounded)["after"]["files"] for _ in range(2)] == [3, 1]
+    _, writer = filled(tmp_path / "second")
     sizes = [add["size"] for add in files_of(writer)]
     small = MaintenancePolicy(expires=False, file_bytes=3 * max(sizes) + 10, run_files_max=4)
     assert [maintained(writer, small)["after"]["files"] for _ in range(2)] == [4, 2]
@@ -330,3 +335,77 @@ def test_a_run_of_another_task_of_the_sink_leaves_tables_that_it_has_not_claimed
     other.claim([contract.OTHER])
     assert maintained(other) is None
     assert len(files_of(writer)) == 6
+
+
+def test_tables_take_turns_where_a_run_has_too_little_for_all(tmp_path):
+    stream, writer = filled(tmp_path)
+    second = dataclasses.replace(change_streams.NARROW, path=OTHER)
+    for number in range(6):
+        stream.insert(second, (number, 1, "a", "b"))
+        contract.run(stream, writer, topic=contract.OTHER)
+    writer.claim([contract.TOPIC, contract.OTHER])
+    runs = LakeMaintenance(writer, MaintenancePolicy(expires=False, run_files_max=3), "sink")
+    for _ in range(2):
+        assert runs.maintain(lambda: False)["rewritten"]["files"] == 3
+    assert sorted(len(files_of(writer, place)) for place in (ORDERS, OTHER)) == [4, 4]
+
+
+def test_nothing_is_maintained_before_it_is_known_what_the_valid_set_names(tmp_path, monkeypatch):
+    _, first = filled(tmp_path)
+    writer, done = WholeLakeWriter(first._tables, "sink"), []
+
+    def claim(*_):
+        done.append(maintained(writer))
+        writer._sets._found = first._tables.load(ORDERS)
+
+    monkeypatch.setattr(writer._sets, "claim", claim)
+    writer.attach(first._new_session)
+    for epoch in (2, 3):
+        writer.fence((epoch, 0))
+        writer.claim([contract.TOPIC])
+        assert dict(writer.maintained()) == {contract.TOPIC: ORDERS}
+    assert done == [None, None]
+
+
+def test_tombstones_go_also_where_snapshots_are_kept(tmp_path):
+    stream, writer = filled(tmp_path)
+    stream.delete(change_streams.NARROW, (3,))
+    contract.run(stream, writer)
+    assert not maintained(writer, MaintenancePolicy(expires=False, compacts=False))["errors"]
+    (said,) = (text for text in writer._new_session().said if text.startswith("DELETE"))
+    assert "graves_" in said
+
+
+def test_files_of_old_versions_stay_where_these_are_not_expired(tmp_path):
+    _, writer = filled(tmp_path)
+    maintained(writer)
+    for path in tmp_path.rglob("*.parquet"):
+        aged(path, 30)
+    keeps = MaintenancePolicy(expires=False, age_s=0.0, removes_orphans=True, orphan_age_s=0.0)
+    assert maintained(writer, keeps)["removed_files"] == 0
+    assert orphans(writer, 0.0) == 6
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_file_with_another_number_of_rows_is_not_written_again(rows):
+    view = DataFileView("f", None, 10, 2, 10, np.array([True, False]))
+    with pytest.raises(OSError, match="number of rows"):
+        live_rows([view], lambda _: [pa.table({"id": list(range(rows))})])
+
+
+def test_a_large_file_is_read_in_groups_until_memory_takes_no_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(data_files, "ROW_GROUP", 5)
+    _, writer = filled(tmp_path, batches=3)
+    read, groups = [], FileTable._groups
+
+    def told(*arguments):
+        for group in groups(*arguments):
+            read.append(group.num_rows)
+            yield group
+
+    monkeypatch.setattr(FileTable, "_groups", told)
+    before = contract.rows(writer, "id", "n", "a")
+    done = maintained(writer)
+    assert (done["errors"], done["after"]["files"]) == ({}, 1)
+    assert read == [5] * 12
+    assert contract.rows(writer, "id", "n", "a") == before

@@ -65,6 +65,16 @@ def test_the_bounds_of_a_run_leave_the_rest_to_the_next_one():
     assert [len(group) for group in planned(files, budget=CompactionBudget(PLENTY, 7))] == [3, 3]
 
 
+def test_more_small_files_than_a_run_takes_are_taken_run_by_run():
+    files = [file(number, 1000) for number in range(25)]
+    for budget in (CompactionBudget(PLENTY, 10), CompactionBudget(10_000, PLENTY)):
+        assert [len(group) for group in planned(files, budget=budget)] == [10]
+        assert budget.is_short
+    assert not (budget := CompactionBudget(PLENTY, 25)).is_short
+    assert [len(group) for group in planned(files, budget=budget)] == [25]
+    assert not budget.is_short
+
+
 sizes = st.builds(
     lambda size, rows, share: (size, rows, int(rows * share)),
     st.integers(1, 64 * MIB),

@@ -46,6 +46,29 @@ def test_what_a_consistent_set_names_stays_with_all_that_came_after_it():
     assert expired(metadata(900, 800, 700, 600), ExpiryGoal(60), {1}) == ({1, 2, 3, 4}, 0)
 
 
+def expired_by_iceberg(told, goal, kept):
+    """Iceberg goes from the newest snapshot to the ones before it, and ends at the first that is older."""
+    wanted, left = expiry_of(told, goal, kept, NOW), []
+    for each in reversed(told["snapshots"]):
+        if wanted is not None and len(left) >= wanted.kept_min and each["timestamp-ms"] < wanted.before_ms:
+            break
+        left.append(each["snapshot-id"])
+    return set(left)
+
+
+def test_what_a_set_names_stays_where_a_later_snapshot_was_made_by_a_clock_that_is_behind():
+    assert expired_by_iceberg(metadata(900, 800, 805, 300, 200), ExpiryGoal(60), {2}) == {2, 3, 4, 5}
+    assert expired_by_iceberg(metadata(900, 800, 700, 300, 200), ExpiryGoal(60), {3}) == {3, 4, 5}
+
+
+def test_what_a_set_names_stays_where_the_branch_keeps_less():
+    told = {**metadata(900, 800, 700, 600), "refs": {"main": {"type": "branch", "max-snapshot-age-ms": 60_000}}}
+    assert expired(told, ExpiryGoal(60), {2}) == ({1, 2, 3, 4}, 0)
+    assert expired(told, ExpiryGoal(60)) == ({4}, 3)
+    told["refs"]["main"]["max-snapshot-age-ms"] = 850_000
+    assert expired(told, ExpiryGoal(60), {2}) == ({2, 3, 4}, 1)
+
+
 def test_so_many_of_the_newest_stay():
     assert expired(metadata(900, 800, 700, 600), ExpiryGoal(60, 3)) == ({2, 3, 4}, 1)
     assert expired(metadata(900, 800), ExpiryGoal(60, 9)) == ({1, 2}, 0)
