@@ -148,7 +148,10 @@ FOREIGN = {
     "a page without an origin": [(b"origin", b"null")],
     "a page without an origin, and no host": [(b"origin", b"null"), (b"host", b"")],
     "another site behind a proxy": [(b"origin", b"http://evil.example"), (b"x-forwarded-host", b"cdc.example, inner")],
-    "another site over https behind a proxy": [(b"sec-fetch-site", b"cross-site"), (b"x-forwarded-host", b"evil.example")],
+    "another site over https behind a proxy": [
+        (b"sec-fetch-site", b"cross-site"),
+        (b"x-forwarded-host", b"evil.example"),
+    ],
     "another port of the host": [(b"origin", b"http://localhost:9999"), (b"x-forwarded-host", b"localhost")],
 }
 OWN_PAGE = {
