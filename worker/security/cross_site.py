@@ -4,6 +4,7 @@ and client certificates along with what they ask."""
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -12,6 +13,7 @@ from cdcworker.worker.security.access import NOT_PERMITTED
 from starlette.types import Scope
 
 READS: Final = ("GET", "HEAD", "OPTIONS")
+DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 OTHER_SITE: Final = "Use the page of the worker itself, or a token instead of a password or a certificate."
 
 
@@ -30,13 +32,15 @@ def check(scope: Scope) -> None:
 
 def check_change(scope: Scope) -> None:
     """RestError 403 for a change that a page of another site has sent. Of a browser that does not say so, as over http, the
-    page's host decides."""
+    page's host decides: it is the one that was asked, also where a proxy says that one in `X-Forwarded-Host`. No page of
+    another site can send that header."""
     if scope.get("method") in READS:
         return
     headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
     site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
     if site is None:
-        foreign = origin is not None and _netloc(origin) != headers.get(b"host", "").lower()
+        hosts = [headers.get(b"host", ""), *headers.get(b"x-forwarded-host", "").split(",")]
+        foreign = origin is not None and not _is_of(origin, hosts)
     else:
         foreign = site not in ("none", "same-origin")
     if foreign:
@@ -50,6 +54,13 @@ def is_local(host: str) -> bool:
         return name == "localhost" or ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def _is_of(origin: str, hosts: Iterable[str]) -> bool:
+    """Returns whether a page of this origin has asked one of these hosts. Browsers leave out the scheme's own port; proxies
+    may add it."""
+    netloc, port = _netloc(origin), DEFAULT_PORTS.get(origin.partition(":")[0].lower(), "")
+    return bool(netloc) and any(host.strip().lower().removesuffix(port) == netloc for host in hosts)
 
 
 def _netloc(origin: str) -> str | None:

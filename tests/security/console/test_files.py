@@ -146,11 +146,24 @@ FOREIGN = {
     "a neighbour": [(b"sec-fetch-site", b"same-site"), (b"origin", b"https://other.localhost")],
     "a browser that says the origin alone": [(b"origin", b"http://evil.example")],
     "a page without an origin": [(b"origin", b"null")],
+    "a page without an origin, and no host": [(b"origin", b"null"), (b"host", b"")],
+    "another site behind a proxy": [(b"origin", b"http://evil.example"), (b"x-forwarded-host", b"cdc.example, inner")],
+    "another site over https behind a proxy": [
+        (b"sec-fetch-site", b"cross-site"),
+        (b"x-forwarded-host", b"evil.example"),
+    ],
+    "another port of the host": [(b"origin", b"http://localhost:9999"), (b"x-forwarded-host", b"localhost")],
 }
 OWN_PAGE = {
     "the console": [(b"sec-fetch-site", b"same-origin"), (b"origin", b"http://localhost")],
     "the console behind a proxy": [(b"sec-fetch-site", b"same-origin"), (b"origin", b"https://cdc.example")],
     "the console of a browser that says the origin alone": [(b"origin", b"http://localhost")],
+    "the console behind a proxy with a host of its own": [
+        (b"origin", b"http://cdc.example:8080"),
+        (b"host", b"worker:8083"),
+        (b"x-forwarded-host", b"CDC.example:8080, inner"),
+    ],
+    "the console behind a proxy that adds the port": [(b"origin", b"http://cdc.example"), (b"host", b"cdc.example:80")],
     "no browser": [],
 }
 

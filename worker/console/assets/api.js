@@ -3,6 +3,7 @@
 const BASE = new URL("../", document.baseURI);
 const KEPT = "cdcworker.authorization";
 const TIMEOUT_MS = 100_000;
+const SILENCE_MS = 60_000;
 
 let authorization = kept();
 let onUnauthenticated = () => {};
@@ -99,7 +100,8 @@ async function failure(response) {
 export async function call(method, path, { query = {}, body, signal, headers = {}, whole = false } = {}) {
   const options = { method, headers: headersOf(headers), cache: "no-store", credentials: "same-origin" };
   options.redirect = "error";
-  options.signal = signal ?? AbortSignal.timeout(TIMEOUT_MS);
+  const timeout = AbortSignal.timeout(TIMEOUT_MS);
+  options.signal = signal && AbortSignal.any ? AbortSignal.any([signal, timeout]) : signal ?? timeout;
   if (body !== undefined) {
     options.headers["Content-Type"] = "application/json";
     options.body = JSON.stringify(body);
@@ -119,22 +121,36 @@ export async function call(method, path, { query = {}, body, signal, headers = {
 
 export const get = (path, query, options = {}) => call("GET", path, { query, ...options });
 
-// Server-sent events over fetch: EventSource can send no Authorization.
+// Server-sent events over fetch: EventSource can send no Authorization. A worker that says nothing for SILENCE_MS is gone:
+// it sends something every 15 seconds. However the stream ends, its connection ends with it.
 export async function stream(path, query, signal, onEvent) {
-  const headers = headersOf({ Accept: "text/event-stream" });
-  const response = await fetch(address(path, query), { headers, signal, cache: "no-store", credentials: "same-origin" });
-  if (!response.ok) throw await failure(response);
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const blocks = (rest + value).split("\n\n");
-    rest = blocks.pop();
-    for (const block of blocks) {
-      const event = parsed(block);
-      if (event) onEvent(event);
+  const control = new AbortController();
+  const end = () => control.abort();
+  signal.addEventListener("abort", end);
+  if (signal.aborted) end();
+  let timer = setTimeout(end, SILENCE_MS);
+  try {
+    const options = { headers: headersOf({ Accept: "text/event-stream" }), signal: control.signal, redirect: "error" };
+    const response = await fetch(address(path, query), { ...options, cache: "no-store", credentials: "same-origin" });
+    if (!response.ok) throw await failure(response);
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      clearTimeout(timer);
+      timer = setTimeout(end, SILENCE_MS);
+      const blocks = (rest + value).split("\n\n");
+      rest = blocks.pop();
+      for (const block of blocks) {
+        const event = parsed(block);
+        if (event) onEvent(event);
+      }
     }
+  } finally {
+    clearTimeout(timer);
+    signal.removeEventListener("abort", end);
+    end();
   }
 }
 

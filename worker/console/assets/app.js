@@ -21,6 +21,8 @@ const PAGES = {
   errors: ([code]) => html`<${ErrorPage} key=${code} code=${code || ""} />`,
 };
 
+const AGAIN_MAX_MS = 30_000;
+
 function place() {
   const parts = location.hash.replace(/^#\/?/, "").split("/");
   try {
@@ -42,16 +44,23 @@ function usePlace() {
 
 function App() {
   const [state, setState] = useState({ caller: null, error: null, asking: true });
+  const tries = useRef(0);
   const enter = async () => {
     try {
       live.caller = await get("v1/caller");
-      setState({ caller: live.caller, error: null, asking: false });
+      tries.current = 0;
       start();
+      setState({ caller: live.caller, error: null, asking: false });
     } catch (error) {
       const asked = error.status === 401 && !isLoggedIn() ? null : error;
       stop();
-      setState({ caller: null, error: asked, asking: false });
+      // No credential helps while the worker starts or is away.
+      const away = !(error.status >= 400 && error.status < 500);
+      setState({ caller: null, error: asked, asking: false, away });
       if (error.status === 401) logout();
+      if (!away) return;
+      setTimeout(enter, Math.min(AGAIN_MAX_MS, 1_000 * 2 ** tries.current));
+      tries.current += 1;
     }
   };
   useEffect(() => {
@@ -70,6 +79,9 @@ function App() {
     location.reload();
   };
   if (state.asking) return html`<p class="loading" role="status">Loading …</p>`;
+  if (!state.caller && state.away) {
+    return html`<main class="login"><h1>cdcworker</h1><${Problem} error=${state.error} /><p role="status">It is asked again by itself.</p></main>`;
+  }
   if (!state.caller) return html`<${Login} error=${state.error} onLogin=${enter} />`;
   return html`<${Frame} caller=${state.caller} onLogout=${leave} />`;
 }

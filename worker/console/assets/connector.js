@@ -11,7 +11,7 @@ import { StatePart } from "./state.js";
 import { TablesPart } from "./tables.js";
 import { VerifyPart } from "./verify.js";
 import { may, refresh, useAnswer, useLive } from "./live.js";
-import { Action, Answer, Card, Pill, href, say } from "./parts.js";
+import { Action, Answer, Card, Pill, href } from "./parts.js";
 import { html } from "./ui.js";
 
 // Classes without tables: they take no snapshots, keep no dead letters and are not compared.
@@ -96,8 +96,7 @@ function Delete({ connector }) {
     location.hash = "#/";
     refresh();
     const refused = (answer?.refused || []).map((item) => `${item.kind} ${item.name}: ${item.error.message}`);
-    if (refused.length) say(`${name} is deleted. Not dropped: ${refused.join("; ")}`, true);
-    return refused.length ? `${name} is deleted; not dropped: ${refused.join("; ")}` : `${name} is deleted`;
+    return refused.length ? { text: `${name} is deleted. Not dropped: ${refused.join("; ")}`, bad: true } : `${name} is deleted`;
   };
   return html`<${Action} label="Delete" tone="danger" title=${`Delete ${name}`} confirm=${name} ...${{ fields, preview, run }}
     text="The config is gone for good. Topics and tables stay. A connector of the same name goes on from the stored positions." />`;

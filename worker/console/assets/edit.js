@@ -74,6 +74,8 @@ function ConfigForm({ plugin, given, etag, name }) {
   const [plan, setPlan] = useState(null);
   const [failed, setFailed] = useState(null);
   const summary = useRef(null);
+  const newest = useRef(values);
+  newest.current = values;
   const { report, error, busy, check } = useCheck(plugin, values);
   const set = (key, value) => {
     setValues((old) => ({ ...old, [key]: value }));
@@ -101,7 +103,10 @@ function ConfigForm({ plugin, given, etag, name }) {
   };
   const preview = attempt(async () => {
     const found = await check(true);
-    if (found && found.error_count === 0) setPlan(await send({ dry_run: true }));
+    if (!found || found.error_count > 0) return;
+    const made = await send({ dry_run: true });
+    // Who goes on writing meanwhile sees no plan of what was there before.
+    if (newest.current === values) setPlan(made);
   });
   const submit = attempt(async () => {
     await send({});
@@ -223,6 +228,8 @@ function AsJson({ values, onChange }) {
     try {
       const found = JSON.parse(text ?? now);
       if (typeof found !== "object" || found === null || Array.isArray(found)) throw new Error("not an object");
+      const odd = Object.keys(found).find((name) => typeof found[name] === "object");
+      if (odd !== undefined) throw new Error(`the value of ${odd} is no text`);
       onChange(Object.fromEntries(Object.entries(found).map(([name, value]) => [name, String(value)])));
       setText(null);
       setError("");

@@ -4,9 +4,13 @@ import { html, useEffect, useState } from "./ui.js";
 
 export function ErrorPage({ code }) {
   const [known, setKnown] = useState(null);
+  const [error, setError] = useState(null);
   useEffect(() => {
-    fetch(new URL("errors.json", document.baseURI)).then((answer) => answer.json()).then(setKnown, () => setKnown({}));
+    fetch(new URL("errors.json", document.baseURI))
+      .then((answer) => (answer.ok ? answer.json() : Promise.reject(answer)))
+      .then(setKnown, () => setError({ message: "The worker does not answer. Load the page again." }));
   }, []);
+  if (error) return html`<h1>${code}</h1><${Problem} error=${error} />`;
   if (!known) return html`<h1>${code}</h1><p class="loading" role="status">Loading …</p>`;
   const entry = Object.hasOwn(known, code) ? known[code] : null;
   if (!entry) return html`<h1>${code}</h1><${Problem} error=${{ message: "This worker does not know the code." }} />`;

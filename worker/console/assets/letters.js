@@ -7,7 +7,8 @@ import { html, useState } from "./ui.js";
 
 function outcome(answer, would) {
   const causes = answer.causes.map((one) => `${plural(one.letters, "letter")}: ${one.code}, ${one.cause}`);
-  return [`${plural(answer.redriven, "letter")} ${would}applied again, ${plural(answer.rows, "row")} ${would}changed, ${count(answer.failed)} failed.`, ...causes].join(" ");
+  const more = answer.next ? ["These are the first: there are more."] : [];
+  return [`${plural(answer.redriven, "letter")} ${would}applied again, ${plural(answer.rows, "row")} ${would}changed, ${count(answer.failed)} failed.`, ...more, ...causes].join(" ");
 }
 
 export function DeadLettersPart({ connector }) {
@@ -23,6 +24,7 @@ export function DeadLettersPart({ connector }) {
       answer = await call("POST", `${path}/redrive`, { query: { ...query, after: answer.next } });
       for (const member of ["redriven", "rows", "failed"]) total[member] += answer[member];
       total.causes = [...total.causes, ...answer.causes];
+      total.next = answer.next;
     }
     return total;
   };

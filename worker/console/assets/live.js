@@ -1,25 +1,27 @@
 // What every page shows of the cluster: read again at each event of the worker, and every few seconds for lags and rates.
 import { ApiError, get, stream, wait } from "./api.js";
 import { isNumber } from "./format.js";
-import { useEffect, useState } from "./ui.js";
+import { useEffect, useRef, useState } from "./ui.js";
 
 const EVERY_MS = 3_000;
 const HIDDEN_MS = 30_000;
 const BACK_OFF_MAX_MS = 30_000;
 const GATHER_MS = 200;
 const KEPT_MS = 10 * 60_000;
+const SAMPLE_MS = 2_500;
 const RECORDS = ["records", "changes"];
 
 const listeners = new Set();
 export const live = {
   caller: null, connectors: null, cluster: null, error: null, since: 0, at: 0, streaming: false,
 };
-// By connector: when, lag in seconds, records a second.
+// By connector: when, lag in seconds, records a second. All have the same times, those of newer connectors fewer of them.
 const histories = new Map();
 const counters = new Map();
 // The newest events first, since the page was opened.
 export const events = [];
 const EVENTS_MAX = 200;
+let sampled = 0;
 let abort = null;
 let wake = () => {};
 
@@ -66,9 +68,14 @@ export function start() {
   document.addEventListener("visibilitychange", refresh, { signal: abort.signal });
 }
 
+// What one user has seen is nothing for the next one.
 export function stop() {
   abort?.abort();
   abort = null;
+  Object.assign(live, { connectors: null, cluster: null, error: null, since: 0, at: 0, streaming: false });
+  histories.clear();
+  counters.clear();
+  events.length = 0;
 }
 
 async function poll(signal) {
@@ -89,11 +96,11 @@ async function poll(signal) {
     }
     tell();
     const usual = document.hidden ? HIDDEN_MS : EVERY_MS;
-    const pause = failures ? Math.min(BACK_OFF_MAX_MS, 1_000 * 2 ** (failures - 1)) : usual;
+    const pause = failures ? Math.min(BACK_OFF_MAX_MS, Math.max(1_000 * 2 ** (failures - 1), 1_000 * (live.error.retryAfter || 0))) : usual;
     const woken = new Promise((resolve) => { wake = resolve; });
     await Promise.race([wait(pause, signal), woken]);
     // Many events are one look, and the larger the cluster the fewer looks.
-    if (!failures) await wait(Math.max(GATHER_MS, 2 * (live.at - began)), signal);
+    if (!failures) await wait(Math.min(BACK_OFF_MAX_MS, Math.max(GATHER_MS, 5 * (live.at - began))), signal);
   }
 }
 
@@ -105,10 +112,18 @@ async function read(signal) {
   ]).catch((error) => {
     throw signal.aborted || error instanceof ApiError ? error : new ApiError(0, { message: "The worker does not answer" });
   });
+  if (signal.aborted) return;
   const now = Date.now();
-  for (const task of cluster.tasks) task.per_s = rateOf(task, now);
+  const tasksOf = new Map();
+  for (const task of cluster.tasks) {
+    task.per_s = rateOf(task, now);
+    if (!tasksOf.has(task.connector)) tasksOf.set(task.connector, []);
+    tasksOf.get(task.connector).push(task);
+  }
+  const known = new Set(cluster.tasks.map(keyOf));
+  for (const key of counters.keys()) if (!known.has(key)) counters.delete(key);
   live.cluster = cluster;
-  live.connectors = summaries.connectors.map((summary) => figures(summary, cluster.tasks));
+  live.connectors = summaries.connectors.map((summary) => figures(summary, tasksOf.get(summary.name) || []));
   live.at = now;
   remember(now);
 }
@@ -117,11 +132,13 @@ async function read(signal) {
 const RATE_MS = 12_000;
 const RATE_MS_MIN = 2_500;
 
+const keyOf = (task) => `${task.task} ${task.connector}`;
+
 function rateOf(task, now) {
-  const key = `${task.task} ${task.connector}`;
+  const key = keyOf(task);
   const total = RECORDS.map((name) => task.metrics[name]).find(isNumber);
   const samples = counters.get(key) || [];
-  if (total === undefined || (samples.length && (samples[0].epoch !== task.epoch || samples.at(-1).total > total))) {
+  if (total === undefined || (samples.length && (samples[0].epoch !== task.epoch || samples.at(-1).total > total || samples.at(-1).at > now))) {
     samples.length = 0;
   }
   if (total === undefined) return null;
@@ -132,8 +149,7 @@ function rateOf(task, now) {
   return elapsed >= RATE_MS_MIN / 1000 ? (total - samples[0].total) / elapsed : null;
 }
 
-function figures(summary, tasks) {
-  const own = tasks.filter((task) => task.connector === summary.name);
+function figures(summary, own) {
   const numbers = (values) => values.filter(isNumber);
   const lags = numbers(own.map((task) => task.metrics.lag_s));
   const rates = numbers(own.map((task) => task.per_s));
@@ -144,28 +160,56 @@ function figures(summary, tasks) {
   };
 }
 
+// However often a cluster is read that changes all the time, the samples are no closer than SAMPLE_MS: the newest is replaced.
 function remember(now) {
+  // The clock was set back.
+  if (now < sampled) histories.clear();
+  if (now < sampled || now - sampled >= SAMPLE_MS) sampled = now;
   const names = new Set();
   for (const { name, lag_s: lag, per_s: perSecond } of live.connectors) {
     names.add(name);
     if (!histories.has(name)) histories.set(name, [[], [], []]);
     const history = histories.get(name);
-    history[0].push(now / 1000);
-    history[1].push(lag);
-    history[2].push(perSecond);
+    const sample = [sampled / 1000, lag, perSecond];
+    const place = history[0].at(-1) === sample[0] ? history[0].length - 1 : history[0].length;
+    history.forEach((column, index) => { column[place] = sample[index]; });
     while (history[0][0] < (now - KEPT_MS) / 1000) history.forEach((column) => column.shift());
   }
   for (const name of histories.keys()) if (!names.has(name)) histories.delete(name);
 }
 
-// Events say that something has changed; what it is is read again as a whole.
+function untilVisible(signal) {
+  return new Promise((resolve) => {
+    const look = () => {
+      if (document.hidden && !signal.aborted) return;
+      document.removeEventListener("visibilitychange", look);
+      signal.removeEventListener("abort", look);
+      resolve();
+    };
+    document.addEventListener("visibilitychange", look);
+    signal.addEventListener("abort", look);
+    look();
+  });
+}
+
+// Events say that something has changed; what it is is read again as a whole. A browser has six connections for all tabs of a
+// worker: a tab that nobody sees holds none, and is then told what it has missed.
 async function listen(signal) {
   let failures = 0;
+  let last = "";
   while (!signal.aborted) {
+    await untilVisible(signal);
+    if (signal.aborted) return;
+    const seen = new AbortController();
+    const look = () => { if (document.hidden || signal.aborted) seen.abort(); };
+    document.addEventListener("visibilitychange", look);
+    signal.addEventListener("abort", look);
     try {
-      await stream("v1/events", {}, signal, (event) => {
+      await stream("v1/events", { last_event_id: last }, seen.signal, (event) => {
+        if (seen.signal.aborted) return;
         failures = 0;
         live.streaming = true;
+        last = event.id || last;
         if (event.data.ts) events.unshift(event);
         events.length = Math.min(events.length, EVENTS_MAX);
         refresh();
@@ -173,23 +217,41 @@ async function listen(signal) {
       failures += 1;
     } catch (error) {
       if (signal.aborted || error.status === 401 || error.status === 403) return;
-      failures += 1;
+      failures = seen.signal.aborted ? 0 : failures + 1;
+    } finally {
+      document.removeEventListener("visibilitychange", look);
+      signal.removeEventListener("abort", look);
     }
+    if (signal.aborted) return;
     live.streaming = false;
     await wait(Math.min(BACK_OFF_MAX_MS, 1_000 * 2 ** Math.min(failures, 5)), signal);
   }
 }
 
-// One answer of the API, read again whenever `again` changes; errors are shown where the answer would be.
-export function useAnswer(load, again = []) {
+// One answer of the API, read again whenever `again` changes; errors are shown where the answer would be. A new `tick` waits for
+// the answer before: a slow one would never come.
+export function useAnswer(load, again = [], tick = 0) {
   const [found, setFound] = useState({ content: null, error: null, loading: true });
-  useEffect(() => {
+  const running = useRef(null);
+  const begin = () => {
     const control = new AbortController();
+    running.current = control;
     load(control.signal).then(
       (content) => control.signal.aborted || setFound({ content, error: null, loading: false }),
       (error) => control.signal.aborted || setFound((old) => ({ content: old.content, error, loading: false })),
-    );
-    return () => control.abort();
+    ).finally(() => {
+      if (running.current === control) running.current = null;
+    });
+  };
+  useEffect(() => {
+    begin();
+    return () => {
+      running.current?.abort();
+      running.current = null;
+    };
   }, again);
+  useEffect(() => {
+    if (!running.current) begin();
+  }, [tick]);
   return found;
 }

@@ -6,6 +6,8 @@ import { Card, Code, Pill, Table, TaskStates, href } from "./parts.js";
 import { html, useState } from "./ui.js";
 
 const SLOT_BYTES = 2 ** 30;
+const ATTENTION_MAX = 100;
+const LINKS_MAX = 50;
 
 export function Overview() {
   const { cluster, connectors } = useLive();
@@ -41,11 +43,12 @@ function attention(cluster, connectors) {
   const found = [];
   const add = (key, state, text, code) => found.push({ key, state, text, code });
   if (!cluster.leader) add("leader", "failed", "No worker leads: nothing can be changed at this moment.");
+  const errors = new Map();
+  for (const task of cluster.tasks) if (task.error && !errors.has(task.connector)) errors.set(task.connector, task.error);
   for (const { name, health, reason } of connectors) {
     if (health === "healthy") continue;
-    const errors = cluster.tasks.filter((task) => task.connector === name && task.error);
-    const words = errors.length ? errors[0].error.message : "";
-    add(name, health, html`<a href=${href("connectors", name)}>${name}</a>: ${reason}${words && ` – ${words}`}`, errors[0]?.error.code);
+    const words = errors.get(name)?.message || "";
+    add(name, health, html`<a href=${href("connectors", name)}>${name}</a>: ${reason}${words && ` – ${words}`}`, errors.get(name)?.code);
   }
   for (const worker of cluster.workers) {
     const had = worker.tasks ? ` It had ${plural(worker.tasks, "task")}.` : "";
@@ -66,15 +69,17 @@ function Attention({ cluster, connectors }) {
   const found = attention(cluster, connectors);
   if (!found.length) return html`<p class="fine"><${Pill} state="healthy" /> Nothing needs attention.</p>`;
   return html`<${Card} title="Needs attention"><ul class="attention">
-    ${found.map(({ key, state, text, code }) => html`<li key=${key}><${Pill} state=${state} /> <span>${text} <${Code} name=${code} /></span></li>`)}
+    ${found.slice(0, ATTENTION_MAX).map(({ key, state, text, code }) => html`<li key=${key}><${Pill} state=${state} /> <span>${text} <${Code} name=${code} /></span></li>`)}
+    ${found.length > ATTENTION_MAX && html`<li key="more"><span>And ${count(found.length - ATTENTION_MAX)} more.</span></li>`}
   </ul></${Card}>`;
 }
 
 function Charts({ connectors }) {
   const histories = connectors.map(({ name }) => historyOf(name));
   const longest = histories.reduce((one, two) => (two[0].length > one[0].length ? two : one))[0];
-  const byTime = (column, join) => longest.map((at) => {
-    const values = histories.map((history) => history[column][history[0].indexOf(at)]).filter(isNumber);
+  // Each history ends with the newest time; one of a newer connector begins later.
+  const byTime = (column, join) => longest.map((_, index) => {
+    const values = histories.map((history) => history[column][index - longest.length + history[0].length]).filter(isNumber);
     return values.length ? join(values) : null;
   });
   return html`<div class="charts">
@@ -109,11 +114,13 @@ function Connectors({ connectors }) {
 
 function Workers({ cluster }) {
   const own = (worker) => cluster.tasks.filter((task) => task.worker === worker.id);
+  const links = (tasks) => html`${tasks.slice(0, LINKS_MAX).map((task) => html`<a class="label" href=${href("connectors", task.connector)}>${task.connector}-${task.task}</a> `)}
+    ${tasks.length > LINKS_MAX && `and ${count(tasks.length - LINKS_MAX)} more`}`;
   return html`<${Card} title="Workers">
     <${Table} caption="Workers" rows=${cluster.workers} keyOf=${(row) => row.id} columns=${[
       { title: "Worker", wide: true, of: (row) => html`${row.id} ${cluster.leader?.id === row.id && html`<${Pill} state="leader" />`}` },
       { title: "State", of: (row) => html`<${Pill} state=${!row.alive ? "gone" : row.draining ? "draining" : "alive"} />` },
-      { title: "Tasks", of: (row) => own(row).map((task) => html`<a class="label" href=${href("connectors", task.connector)}>${task.connector}-${task.task}</a> `) },
+      { title: "Tasks", of: (row) => links(own(row)) },
       { title: "Version", of: (row) => row.version || "–" },
       { title: "Address", of: (row) => row.url || "–" },
     ]} />

@@ -1,7 +1,8 @@
 // The parts that pages are made of.
-import { ago, bytes, plural, seconds, shown, time } from "./format.js";
+import { ago, bytes, count, plural, seconds, shown, time } from "./format.js";
 import { html, useEffect, useId, useRef, useState } from "./ui.js";
 
+const ROWS_SHOWN = 200;
 const TONES = {
   __proto__: null,
   RUNNING: "good", healthy: "good", COMPLETED: "good", ok: "good", equal: "good", alive: "good", done: "good",
@@ -24,18 +25,22 @@ export function Card({ title, children, actions, id }) {
   </section>`;
 }
 
-// Columns: title, of(row), number, wide. On a narrow screen each row is a block with the titles beside its cells.
+// Columns: title, of(row), number, wide. On a narrow screen each row is a block with the titles beside its cells. Of very many rows
+// the first are shown: a browser draws 10,000 every few seconds no more.
 export function Table({ caption, columns, rows, keyOf, empty = "None." }) {
+  const [most, setMost] = useState(ROWS_SHOWN);
   if (!rows.length) return html`<p class="quiet">${empty}</p>`;
   return html`<table role="table">
     <caption class="hidden">${caption}</caption>
     <thead role="rowgroup"><tr role="row">
       ${columns.map((column) => html`<th role="columnheader" scope="col" class=${column.number ? "number" : ""}>${column.title}</th>`)}
     </tr></thead>
-    <tbody role="rowgroup">${rows.map((row) => html`<tr role="row" key=${keyOf?.(row)}>
+    <tbody role="rowgroup">${rows.slice(0, most).map((row) => html`<tr role="row" key=${keyOf?.(row)}>
       ${columns.map((column) => html`<td role="cell" class=${[column.number && "number", column.wide && "wide"].filter(Boolean).join(" ")} data-label=${column.title}><div>${column.of(row)}</div></td>`)}
     </tr>`)}</tbody>
-  </table>`;
+  </table>
+  ${rows.length > most && html`<p class="small">${count(most)} of ${count(rows.length)} rows are shown.
+    ${" "}<button type="button" onClick=${() => setMost(most * 5)}>Show more</button></p>`}`;
 }
 
 export function Facts({ items }) {
@@ -123,8 +128,12 @@ function Confirm({ label, title, text, tone, run, confirm, fields, preview, onCl
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState(null);
   const [told, setTold] = useState(null);
+  const open = useRef(true);
+  useEffect(() => () => { open.current = false; }, []);
   useEffect(() => {
     let here = true;
+    setTold(null);
+    setError(null);
     preview?.(values).then((found) => here && setTold(found), (failed) => here && setError(failed));
     return () => { here = false; };
   }, [JSON.stringify(values)]);
@@ -134,9 +143,11 @@ function Confirm({ label, title, text, tone, run, confirm, fields, preview, onCl
     setError(null);
     try {
       const done = await run(values);
-      say(typeof done === "string" ? done : `${title}: done`);
+      say(done?.text ?? done ?? `${title}: done`, Boolean(done?.bad));
       onClose();
     } catch (failed) {
+      // Who has gone on meanwhile is told all the same.
+      if (!open.current) say(`${title}: ${failed.message}`, true);
       setError(failed);
       setBusy(false);
     }

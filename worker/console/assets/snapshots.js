@@ -12,7 +12,7 @@ export function SnapshotsPart({ connector, tasks }) {
   const [again, setAgain] = useState(0);
   const { name } = connector;
   const path = `v1/${connectorPath(name, "/snapshots")}`;
-  const found = useAnswer((signal) => get(path, {}, { signal }), [at, again]);
+  const found = useAnswer((signal) => get(path, {}, { signal }), [again], at);
   const [tables, setTables] = useState([]);
   useEffect(() => {
     setTables(Object.keys(tasks[0]?.metrics.table_records || {}));
@@ -59,8 +59,10 @@ function NewSnapshot({ path, tables, done }) {
   const [text, setText] = useState("");
   const [limit, setLimit] = useState("");
   const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
   const submit = async (event) => {
     event.preventDefault();
+    setBusy(true);
     setError(null);
     const body = { tables: text.split(/[\s,]+/).filter(Boolean) };
     if (limit) body.rows_per_s = Number(limit);
@@ -71,12 +73,14 @@ function NewSnapshot({ path, tables, done }) {
       done();
     } catch (failed) {
       setError(failed);
+    } finally {
+      setBusy(false);
     }
   };
   return html`<${Card} title="Read tables again"><form class="row" onSubmit=${submit}>
     <label class="grow">Tables, as <code>schema.table</code> or expressions<input required list="known-tables" autocapitalize="off" value=${text} onInput=${(event) => setText(event.target.value)} /></label>
     <datalist id="known-tables">${tables.map((name) => html`<option key=${name} value=${name}></option>`)}</datalist>
     <label>Rows a second, at most<input type="number" min="1" value=${limit} onInput=${(event) => setLimit(event.target.value)} /></label>
-    <button class="primary">Begin</button>
+    <button class="primary" disabled=${busy}>Begin</button>
   </form><${Problem} error=${error} /></${Card}>`;
 }

@@ -12,8 +12,11 @@ export function VerifyPart({ connector }) {
   const [again, setAgain] = useState(0);
   const [runs, setRuns] = useState(true);
   const found = useAnswer(
-    (signal) => get(path, {}, { signal }).then((one) => { setRuns(one.state === "running"); return one; }),
-    [again, runs ? at : 0],
+    (signal) => get(path, {}, { signal }).then(
+      (one) => { setRuns(one.state === "running"); return one; },
+      (error) => { if (error.status === 404) setRuns(false); throw error; },
+    ),
+    [again], runs ? at : 0,
   );
   const begin = async () => {
     await call("POST", path);
