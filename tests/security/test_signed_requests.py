@@ -430,6 +430,7 @@ READERS = (
 AT_THE_ASKED_WORKER = {
     "authorization": "stays at the worker that was asked, which names its user",
     "last-event-id": "of event streams, which are not forwarded",
+    "if-none-match": "of the console's files, which each worker has",
     "content-length": "of the body, which is signed; the receiver sets it again",
     "transfer-encoding": "of the body, which is signed",
 }
