@@ -49,7 +49,8 @@ def unsaid(heard: Sequence[tuple[str, str]], codes: Sequence[str]) -> list[str]:
 def paths(connectors: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Each GET of the API with its role; what is asked of a connector for each of these connectors."""
     for endpoint in ENDPOINTS:
-        if endpoint.method != "GET" or endpoint.path in SHOW_ROWS or endpoint.path == FOLLOWED:
+        is_file = endpoint.path.startswith("/ui")
+        if endpoint.method != "GET" or is_file or endpoint.path in SHOW_ROWS or endpoint.path == FOLLOWED:
             continue
         of_connector = "{connector}" in endpoint.path
         for name in connectors if of_connector else connectors[:1]:
