@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from cdcworker.connectors.transforms.conditions.expression import Expression
 from cdcworker.connectors.transforms.data import ConnectRecord, DataError
@@ -30,41 +31,40 @@ class Scope:
         return record.value is None and self.null_handling == "drop"
 
 
-class Filter:
+class ScriptingTransformation(ABC):
+    """A transform by what an expression gives for a record."""
+
+    def __init__(self, expression: Expression, scope: Scope) -> None:
+        self._expression = expression
+        self._scope = scope
+
+    def apply(self, record: ConnectRecord) -> ConnectRecord | None:
+        if self._scope.passes(record):
+            return record
+        if self._scope.drops(record):
+            return None
+        return self._by(self._expression.evaluate(record), record)
+
+    @abstractmethod
+    def _by(self, found: Any, record: ConnectRecord) -> ConnectRecord | None:
+        """Returns what becomes of a record by the expression's value. Raises DataError for one of another type."""
+
+
+class Filter(ScriptingTransformation):
     """Keeps the records for which a condition is true."""
 
-    def __init__(self, condition: Expression, scope: Scope) -> None:
-        self._condition = condition
-        self._scope = scope
-
-    def apply(self, record: ConnectRecord) -> ConnectRecord | None:
-        if self._scope.passes(record):
-            return record
-        if self._scope.drops(record):
-            return None
-        kept = self._condition.evaluate(record)
-        if kept is True:
-            return record
-        if kept is not False:
+    def _by(self, found: Any, record: ConnectRecord) -> ConnectRecord | None:
+        if not isinstance(found, bool):
             raise DataError("The condition is neither true nor false for this record")
-        return None
+        return record if found else None
 
 
-class ContentBasedRouter:
+class ContentBasedRouter(ScriptingTransformation):
     """The topic that an expression gives; null leaves a record where it is."""
 
-    def __init__(self, topic: Expression, scope: Scope) -> None:
-        self._topic = topic
-        self._scope = scope
-
-    def apply(self, record: ConnectRecord) -> ConnectRecord | None:
-        if self._scope.passes(record):
+    def _by(self, found: Any, record: ConnectRecord) -> ConnectRecord | None:
+        if found is None:
             return record
-        if self._scope.drops(record):
-            return None
-        topic = self._topic.evaluate(record)
-        if topic is None:
-            return record
-        if not isinstance(topic, str):
+        if not isinstance(found, str):
             raise DataError("The expression gives no text for a topic")
-        return record.with_topic(topic)
+        return record.with_topic(found)
