@@ -131,14 +131,14 @@ def ci(args: Sequence[str]) -> int:
     return ended(began, codes, lanes, found)
 
 
-def load(name: str, seed: int) -> dict[str, Any]:
-    """The unfinished result of the same commit, or a new one."""
+def load(name: str, seed: int, *, keep_passed: bool) -> dict[str, Any]:
+    """The unfinished result of the same commit, or with `keep_passed` of any, or a new one."""
     try:
         found: dict[str, Any] = json.loads(RESULT.read_text())
     except (OSError, ValueError):
         found = {}
-    if not found.get("finished") and same_code(found.get("commit"), name):
-        return found
+    if not found.get("finished") and (same_code(found.get("commit"), name) or (found and keep_passed)):
+        return found | {"commit": name}
     return {"commit": name, "seed": seed, "started": now(), "finished": None, "files": {}}
 
 
@@ -168,6 +168,11 @@ def long_arguments(args: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--part", default="1/1", help="only every n-th file: 1/4, 2/4, …")
     parser.add_argument("--minutes", type=float, help="begin no further file after so many minutes")
     parser.add_argument("--left", action="store_true", help="only print what is left")
+    parser.add_argument(
+        "--keep-passed",
+        action="store_true",
+        help="go on with the unfinished result of an earlier commit: run what failed there or is left, after mends",
+    )
     return parser.parse_args(args)
 
 
@@ -212,14 +217,14 @@ def long(args: Sequence[str]) -> int:
     """Runs what has not passed at this commit, some files at once, and keeps each file's result when it has ended."""
     chosen = long_arguments(args)
     name = commit()
-    result = load(name, seed_of(name))
+    result = load(name, seed_of(name), keep_passed=chosen.keep_passed)
     every = long_files()
     todo = [file for file in of_part(every, chosen.part) if result["files"].get(file, {}).get("code") not in PASSED]
     began, before = time.monotonic(), result.get("minutes", 0.0)
 
     def keep(lane: Lane, code: int, seconds: float) -> None:
         print(f"long tier: {lane.name}: exit code {code} after {seconds:.0f} s", flush=True)
-        result["files"][lane.name] = {"code": code, "seconds": round(seconds, 1)}
+        result["files"][lane.name] = {"code": code, "seconds": round(seconds, 1), "commit": name}
         result["minutes"] = round(before + (time.monotonic() - began) / 60, 1)
         save(result)
 
@@ -251,7 +256,9 @@ def age(args: Sequence[str]) -> int:
         return 0
     days = (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(result["finished"])).days
     warning = f", older than {STALE_DAYS} days: run make test-long" if days > STALE_DAYS else ""
-    print(f"long tier: passed {days} days ago at commit {result['commit'][:12]}, seed {result['seed']}{warning}")
+    earlier = sum(row["commit"] != result["commit"] for row in result["files"].values())
+    kept = f" ({earlier} of {len(result['files'])} files at earlier ones)" if earlier else ""
+    print(f"long tier: passed {days} days ago at commit {result['commit'][:12]}{kept}, seed {result['seed']}{warning}")
     return 0
 
 
