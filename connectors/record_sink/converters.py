@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol
 
+from cdcworker.connectors.bounded_cache import BoundedCache
 from cdcworker.connectors.record_sink.errors import RECORD_UNREADABLE
 from cdcworker.connectors.transforms.avro_form import schema_of
 from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema, DataError, Field, Header
@@ -107,7 +108,7 @@ class AvroReader:
 
     def __init__(self, schemas: FindsSchemas) -> None:
         self._schemas = schemas
-        self._known: dict[int, _Known] = {}
+        self._known: BoundedCache[int, _Known] = BoundedCache(SCHEMAS_MAX)
 
     def read(self, data: bytes | None) -> Typed:
         if data is None:
@@ -123,8 +124,6 @@ class AvroReader:
             schema, renamed = unescaped(schema_of(avro))
         except DataError as error:
             raise CdcError(RECORD_UNREADABLE, str(error), where={"id": id}) from None
-        if len(self._known) >= SCHEMAS_MAX:
-            del self._known[next(iter(self._known))]  # the oldest
         known = self._known[id] = _Known(prepare(avro), schema, renamed)
         return known
 
@@ -176,7 +175,7 @@ class JsonReader:
 
     def __init__(self, *, schemas: bool) -> None:
         self._has_schemas = schemas
-        self._known: dict[str, tuple[ConnectSchema, Convert]] = {}
+        self._known: BoundedCache[str, tuple[ConnectSchema, Convert]] = BoundedCache(SCHEMAS_MAX)
 
     def read(self, data: bytes | None) -> Typed:
         if data is None:
@@ -201,8 +200,6 @@ class JsonReader:
         text = repr(given)
         known = self._known.get(text)
         if known is None:
-            if len(self._known) >= SCHEMAS_MAX:
-                del self._known[next(iter(self._known))]  # the oldest
             schema = _connect_schema(given)
             known = self._known[text] = (schema, _reading(schema))
         return known

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
+from cdcworker.connectors.bounded_cache import BoundedCache
 from cdcworker.connectors.record_sink.errors import RECORD_REFUSED
 from cdcworker.connectors.transforms.avro_form import JSON_WRITTEN, avro_of
 from cdcworker.connectors.transforms.data import ConnectSchema, DataError, Header
@@ -25,7 +26,7 @@ class JsonValues:
 
     def __init__(self, *, numeric: bool) -> None:
         self._numeric = numeric
-        self._known: dict[int, tuple[ConnectSchema, Text]] = {}
+        self._known: BoundedCache[int, tuple[ConnectSchema, Text]] = BoundedCache(SCHEMAS_MAX)
 
     def text(self, schema: ConnectSchema | None, value: Any) -> str:
         """Returns the JSON of a value. CdcError of kind `data` for one that does not fit its schema."""
@@ -55,8 +56,6 @@ class JsonValues:
         return self.text(header.schema, value)
 
     def _learned(self, schema: ConnectSchema) -> Text:
-        if len(self._known) >= SCHEMAS_MAX:
-            del self._known[next(iter(self._known))]  # the oldest
         write = compile_json(avro_of(schema, JSON_WRITTEN), numeric=self._numeric)
         if _is_plain(schema):
             write = _quick(_completeness(schema), write)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
 
+from cdcworker.connectors.bounded_cache import BoundedCache
 from cdcworker.connectors.config.converters import text_of
 from cdcworker.connectors.transform_chain.unwrap import flat_of
 from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema, DataError, Field, Header, class_name
@@ -38,7 +39,7 @@ class Unwrap:
 
     def __init__(self, options: UnwrapOptions) -> None:
         self._options = options
-        self._known: dict[int, _Rows] = {}
+        self._known: BoundedCache[int, _Rows] = BoundedCache(1_024)
 
     def apply(self, record: ConnectRecord) -> ConnectRecord | None:
         value, mode = record.value, self._options.deletes
@@ -74,8 +75,6 @@ class Unwrap:
     def _row_schema(self, envelope: ConnectSchema) -> ConnectSchema:
         known = self._known.get(id(envelope))
         if known is None:
-            if len(self._known) >= 1_024:
-                del self._known[next(iter(self._known))]  # the oldest
             row = envelope.by_name["after"]
             added = [Field(field.name, _schema_in(envelope, field) or _STRING) for field in self._options.fields]
             if self._options.deletes in ("rewrite", "rewrite-with-tombstone"):

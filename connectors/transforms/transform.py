@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
+from cdcworker.connectors.bounded_cache import BoundedCache
 from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema
 
 SCHEMAS_MAX: Final = 16_384
@@ -50,7 +51,7 @@ class SideTransform(ABC):
 
     def __init__(self, *, is_key: bool) -> None:
         self.is_key = is_key
-        self._compiled: dict[int, Compiled] = {}
+        self._compiled: BoundedCache[int, Compiled] = BoundedCache(SCHEMAS_MAX)
 
     @abstractmethod
     def compile(self, schema: ConnectSchema) -> tuple[ConnectSchema, Convert]:
@@ -73,8 +74,6 @@ class SideTransform(ABC):
         """Returns what was compiled for a schema, by its identity: to compare schemas costs more than most transforms do."""
         found = self._compiled.get(id(schema))
         if found is None:
-            if len(self._compiled) >= SCHEMAS_MAX:
-                del self._compiled[next(iter(self._compiled))]  # the oldest
             found = self._compiled[id(schema)] = Compiled(schema, *self.compile(schema))
         return found
 

@@ -21,10 +21,21 @@ COMMANDS = {
     ),
     "sandbox": ("cdcworker.worker.cli.commands.sandbox", "sandbox", "The embedded stack without load, until stopped."),
     "connector": (
-        "cdcworker.worker.cli.commands.connector",
+        "cdcworker.worker.cli.commands.connectors.connector",
         "connector",
         "List, create and control connectors over REST.",
     ),
+    "plan": (
+        "cdcworker.worker.cli.commands.connectors.sets",
+        "plan",
+        "What applying a folder of connectors would do.",
+    ),
+    "apply": (
+        "cdcworker.worker.cli.commands.connectors.sets",
+        "apply",
+        "Make a cluster be as a folder of connectors says.",
+    ),
+    "export": ("cdcworker.worker.cli.commands.connectors.sets", "export", "Write a cluster's connectors to a folder."),
     "snapshots": (
         "cdcworker.worker.cli.commands.snapshots",
         "snapshots",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from cdcworker.connectors.bounded_cache import BoundedCache
 from cdcworker.connectors.transforms.conditions.expression_text import (
     FieldPath,
     Language,
@@ -29,7 +30,7 @@ class Expression:
         found = rewritten(text, language)
         self._program = _compiled(found)
         self._paths: tuple[tuple[str, FieldPath], ...] = tuple(found.paths.items())
-        self._readers: dict[tuple[int, int], _Readers] = {}
+        self._readers: BoundedCache[tuple[int, int], _Readers] = BoundedCache(SCHEMAS_MAX)
 
     def evaluate(self, record: ConnectRecord) -> Any:
         """Returns the value of the expression for a record. Raises DataError, without values of the record."""
@@ -43,8 +44,6 @@ class Expression:
         place = (id(record.key_schema), id(record.value_schema))
         found = self._readers.get(place)
         if found is None:
-            if len(self._readers) >= SCHEMAS_MAX:
-                del self._readers[next(iter(self._readers))]  # the oldest
             readers = tuple((name, reader_of(path, record)) for name, path in self._paths)
             found = self._readers[place] = (record.key_schema, record.value_schema, readers)
         return found[2]

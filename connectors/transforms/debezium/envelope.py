@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
+from cdcworker.connectors.bounded_cache import BoundedCache
 from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema
 from cdcworker.connectors.transforms.transform import SCHEMAS_MAX
 
@@ -26,13 +27,11 @@ class PerSchema(Generic[Made]):
 
     def __init__(self, make: Callable[[ConnectSchema], Made]) -> None:
         self._make = make
-        self._made: dict[int, tuple[ConnectSchema, Made]] = {}
+        self._made: BoundedCache[int, tuple[ConnectSchema, Made]] = BoundedCache(SCHEMAS_MAX)
 
     def __call__(self, schema: ConnectSchema) -> Made:
         """Returns what is made of a schema. Raises what the making raises."""
         found = self._made.get(id(schema))
         if found is None:
-            if len(self._made) >= SCHEMAS_MAX:
-                del self._made[next(iter(self._made))]  # the oldest
             found = self._made[id(schema)] = (schema, self._make(schema))
         return found[1]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
+from cdcworker.connectors.bounded_cache import BoundedCache
 from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema, DataError, Header
 from cdcworker.connectors.transforms.data import Field as SchemaField
 from cdcworker.connectors.transforms.debezium.envelope import PerSchema, envelope_of
@@ -76,7 +77,9 @@ class _Outbox:
     id: ConnectSchema
     key: ConnectSchema
     additional: Sequence[tuple[AdditionalField, ConnectSchema]]
-    structs: dict[tuple[int, str, Any], tuple[ConnectSchema, ConnectSchema]] = field(default_factory=dict)
+    structs: BoundedCache[tuple[int, str, Any], tuple[ConnectSchema, ConnectSchema]] = field(
+        default_factory=lambda: BoundedCache(SCHEMAS_MAX)
+    )
     """The structs of events with the payload's schema: by its identity, the routed value and the version."""
 
 
@@ -168,8 +171,6 @@ class EventRouter:
         place = (id(payload), route, version)
         found = outbox.structs.get(place)
         if found is None:
-            if len(outbox.structs) >= SCHEMAS_MAX:
-                del outbox.structs[next(iter(outbox.structs))]  # the oldest
             fields = [SchemaField(PAYLOAD, payload)]
             fields += [SchemaField(each.alias, of) for each, of in outbox.additional if each.placement == "envelope"]
             space, dot, name = (outbox.row.name or "").rpartition(".")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from cdcworker.connectors.bounded_cache import BoundedCache
 from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema, DataError, Field, Header
 from cdcworker.connectors.transforms.transform import SCHEMAS_MAX
 
@@ -20,7 +21,9 @@ class HeaderToValue:
     def __init__(self, headers: Sequence[str], fields: Sequence[str], *, moves: bool) -> None:
         self._fields = {header: tuple(name.split(".")) for header, name in zip(headers, fields, strict=True)}
         self._moves = moves
-        self._made: dict[tuple[Any, ...], tuple[tuple[ConnectSchema, ...], ConnectSchema]] = {}
+        self._made: BoundedCache[tuple[Any, ...], tuple[tuple[ConnectSchema, ...], ConnectSchema]] = BoundedCache(
+            SCHEMAS_MAX
+        )
 
     def apply(self, record: ConnectRecord) -> ConnectRecord | None:
         if record.value is None:
@@ -49,8 +52,6 @@ class HeaderToValue:
         place = (id(schema), *((path, id(of)) for path, of, _ in added))
         found = self._made.get(place)
         if found is None:
-            if len(self._made) >= SCHEMAS_MAX:
-                del self._made[next(iter(self._made))]  # the oldest
             made = schema
             for path, of, _ in added:
                 made = _with_field(made, path, of)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final
 
+from cdcworker.connectors.bounded_cache import BoundedCache
 from cdcworker.connectors.transforms.data import ConnectSchema, Field
 from cdcworker.connectors.transforms.transform import SCHEMAS_MAX
 
@@ -40,7 +41,7 @@ class JsonShapes:
 
     def __init__(self, options: ShapeOptions) -> None:
         self._options = options
-        self._known: dict[ConnectSchema, ConnectSchema] = {}
+        self._known: BoundedCache[ConnectSchema, ConnectSchema] = BoundedCache(SCHEMAS_MAX)
 
     def read(self, text: str | bytes, name: str | None) -> tuple[ConnectSchema, Any]:
         """Returns the schema of an object and the object as a struct. `name` is the schema's. Raises NoShapeError."""
@@ -59,8 +60,6 @@ class JsonShapes:
         found = self._known.get(schema)
         if found is None:
             _check(schema, {})
-            if len(self._known) >= SCHEMAS_MAX:
-                del self._known[next(iter(self._known))]  # the oldest
             found = self._known[schema] = schema
         return found
 

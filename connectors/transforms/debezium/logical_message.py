@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from cdcworker.connectors.bounded_cache import BoundedCache
 from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema, DataError, Field
 from cdcworker.connectors.transforms.debezium.envelope import ENVELOPE
 from cdcworker.connectors.transforms.debezium.json_shape import JsonShapes, NoShapeError, ShapeOptions
@@ -18,7 +19,9 @@ class DecodeLogicalDecodingMessageContent:
 
     def __init__(self, *, includes_null: bool) -> None:
         self._shapes = JsonShapes(ShapeOptions(null_as_bytes=includes_null))
-        self._envelopes: dict[tuple[int, int], tuple[ConnectSchema, ConnectSchema, ConnectSchema]] = {}
+        self._envelopes: BoundedCache[tuple[int, int], tuple[ConnectSchema, ConnectSchema, ConnectSchema]] = (
+            BoundedCache(SCHEMAS_MAX)
+        )
 
     def apply(self, record: ConnectRecord) -> ConnectRecord | None:
         schema = record.value_schema
@@ -41,8 +44,6 @@ class DecodeLogicalDecodingMessageContent:
         place = (id(schema), id(shape))
         found = self._envelopes.get(place)
         if found is None:
-            if len(self._envelopes) >= SCHEMAS_MAX:
-                del self._envelopes[next(iter(self._envelopes))]  # the oldest
             kept = tuple(field for field in schema.fields if field.name != "message")
             made = ConnectSchema("struct", name=f"{schema.name}{ENVELOPE}", fields=(*kept, Field("after", shape)))
             found = self._envelopes[place] = (schema, shape, made)

@@ -14,7 +14,7 @@ import yaml
 from cdcworker.connectors.registry import lookup
 from cdcworker.schemas.errors import CODES
 from cdcworker.worker.cli import main as cli
-from cdcworker.worker.cli.commands.connector import connector
+from cdcworker.worker.cli.commands.connectors.connector import connector
 from cdcworker.worker.config.worker_properties import parse, read_properties
 from cdcworker.worker.generators import markdown, reference
 from cdcworker.worker.rest.resources.metric_table import ALL as METRICS

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
-from cdcworker.worker.cli.commands.connector import connector
+from cdcworker.worker.cli.commands.connectors.connector import connector
 from click.testing import CliRunner
 from psycopg.conninfo import conninfo_to_dict
 

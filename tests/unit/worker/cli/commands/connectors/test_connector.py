@@ -2,7 +2,7 @@ import json
 
 import httpx
 import pytest
-from cdcworker.worker.cli.commands.connector import connector
+from cdcworker.worker.cli.commands.connectors.connector import connector
 from click.testing import CliRunner
 
 URL = "http://leader:8083"

@@ -7,15 +7,21 @@ from typing import Any
 
 import click
 from cdcworker.worker.cli.client.connector_files import read_config, read_named
+from cdcworker.worker.cli.client.connector_requests import (
+    live_query,
+    path_of,
+    previewed,
+    validated,
+    with_secrets_compared,
+)
 from cdcworker.worker.cli.client.remote import (
     KEY_HEADER,
     RemoteCluster,
     cluster_options,
     complete_names,
     remote_command,
-    segment,
 )
-from cdcworker.worker.cli.commands.offsets import offsets
+from cdcworker.worker.cli.commands.connectors.offsets import offsets
 from cdcworker.worker.cli.render import connector_texts
 from cdcworker.worker.cli.render.output import EXIT_VALIDATION, FoldedText, counted, pretty
 
@@ -36,10 +42,6 @@ def connector() -> None:
 connector.add_command(offsets)
 
 
-def _of(name: str) -> str:
-    return f"/connectors/{segment(name)}"
-
-
 @remote_command(connector, "list")
 def list_(remote: RemoteCluster) -> None:
     """All connectors with their states."""
@@ -51,7 +53,9 @@ def list_(remote: RemoteCluster) -> None:
 def get(remote: RemoteCluster, name: str) -> None:
     """The config, secrets masked."""
     remote.call(
-        "GET", f"{_of(name)}/config", lambda found: FoldedText(f"{name}: {counted(len(found), 'key')}", pretty(found))
+        "GET",
+        f"{path_of(name)}/config",
+        lambda found: FoldedText(f"{name}: {counted(len(found), 'key')}", pretty(found)),
     )
 
 
@@ -59,17 +63,17 @@ def get(remote: RemoteCluster, name: str) -> None:
 @NAME
 def status(remote: RemoteCluster, name: str) -> None:
     """States of the connector and its tasks."""
-    remote.call("GET", f"{_of(name)}/status", connector_texts.status)
+    remote.call("GET", f"{path_of(name)}/status", connector_texts.status)
 
 
 @remote_command(connector, "describe")
 @NAME
 def describe(remote: RemoteCluster, name: str) -> None:
     """Everything about one connector: states, errors and what they ask for, numbers, topics, config."""
-    state = remote.get(f"{_of(name)}/status")
+    state = remote.get(f"{path_of(name)}/status")
     tasks = [task for task in remote.get("/v1/cluster")["tasks"] if task["connector"] == name]
     content = {"status": state, "tasks": tasks, "topics": _topics(remote, name)}
-    remote.tell({**content, "config": remote.get(f"{_of(name)}/config")}, connector_texts.description)
+    remote.tell({**content, "config": remote.get(f"{path_of(name)}/config")}, connector_texts.description)
 
 
 def _topics(remote: RemoteCluster, name: str) -> list[str] | None:
@@ -77,7 +81,7 @@ def _topics(remote: RemoteCluster, name: str) -> list[str] | None:
     from cdcworker.worker.cli.render.output import CliError
 
     try:
-        answer = remote.get(f"{_of(name)}/topics")
+        answer = remote.get(f"{path_of(name)}/topics")
     except CliError as error:
         if error.error.get("error_code") == 403:
             return None
@@ -108,16 +112,12 @@ def create(
     body = {"name": name or named or "", "config": {**config, "name": name} if name else config}
     if state:
         body["initial_state"] = state.upper()
-    path = f"/connectors{_query(no_live_checks)}"
+    path = f"/connectors{live_query(no_live_checks)}"
     if dry_run:
         change(remote, "POST", path, connector_texts.created, dry_run=True, body=body)
     else:
         # By its key the cluster knows the request again when a worker ends between taking and answering it.
         remote.call("POST", path, connector_texts.created, body, {KEY_HEADER: uuid.uuid4().hex})
-
-
-def _query(no_live_checks: bool) -> str:
-    return "?validate=false" if no_live_checks else ""
 
 
 @remote_command(connector, "apply")
@@ -140,43 +140,21 @@ def apply(
     """
     chosen, config = read_named(file, name, settings)
     present, etag = _present(remote, chosen)
-    changes = _with_secrets_compared(remote, chosen, config, connector_texts.differences(present, config))
+    changes = with_secrets_compared(remote, chosen, config, connector_texts.differences(present, config))
     if dry_run:
-        report = _validated(remote, config, no_live_checks)
+        report = validated(remote, config, no_live_checks=no_live_checks)
         result = {**_effect(chosen, present, changes, done=False), "findings": report["findings"]}
         if not report["error_count"]:
-            result["tasks"] = remote.ask("PUT", f"{_of(chosen)}/config?validate=false&dry_run=true", config).content[
-                "tasks"
-            ]
+            result["tasks"] = previewed(remote, chosen, config)["tasks"]
         remote.tell(result, _dry_text, ok=not report["error_count"])
         raise SystemExit(EXIT_VALIDATION if report["error_count"] else 0)
     if present is not None and not changes:
         remote.tell(_effect(chosen, present, changes, done=True), _effect_text)
         return
     headers = {"If-Match": etag} if etag else {}
-    answer = remote.ask("PUT", f"{_of(chosen)}/config{_query(no_live_checks)}", config, headers)
+    answer = remote.ask("PUT", f"{path_of(chosen)}/config{live_query(no_live_checks)}", config, headers)
     result = _effect(chosen, present, changes, done=True)
     remote.tell({**result, "notes": answer.content.get("notes", [])}, _effect_text)
-
-
-def _with_secrets_compared(
-    remote: RemoteCluster, name: str, config: dict[str, Any], changes: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """Returns the changes after the cluster has compared masked secrets, if it would take the config from this caller."""
-    from cdcworker.worker.cli.render.output import CliError
-
-    if not any(item["change"] == "unknown" for item in changes):
-        return changes
-    try:
-        answer = remote.ask("PUT", f"{_of(name)}/config?validate=false&dry_run=true", config)
-    except CliError:
-        return changes
-    differ = {item["key"] for item in answer.content["changes"]}
-    return [
-        {**item, "change": "secret"} if item["change"] == "unknown" else item
-        for item in changes
-        if item["change"] != "unknown" or item["key"] in differ
-    ]
 
 
 def _effect(name: str, present: Any, changes: list[dict[str, Any]], *, done: bool) -> dict[str, Any]:
@@ -203,7 +181,7 @@ def _present(remote: RemoteCluster, name: str) -> tuple[dict[str, str] | None, s
     from cdcworker.worker.cli.render.output import CliError
 
     try:
-        answer = remote.ask("GET", f"{_of(name)}/config")
+        answer = remote.ask("GET", f"{path_of(name)}/config")
     except CliError as error:
         if error.error.get("error_code") == 404:
             return None, ""
@@ -222,15 +200,9 @@ def validate(
     """Check FILE as a worker would before it starts it, the database included. Exit code 2 if it would be refused."""
     named, config = read_config(file, settings)
     given = {**config, "name": name or named} if name or named else config
-    report = _validated(remote, given, no_live_checks)
+    report = validated(remote, given, no_live_checks=no_live_checks)
     remote.tell(report, connector_texts.validation, ok=not report["error_count"])
     raise SystemExit(EXIT_VALIDATION if report["error_count"] else 0)
-
-
-def _validated(remote: RemoteCluster, config: dict[str, Any], no_live_checks: bool) -> dict[str, Any]:
-    plugin = segment(str(config.get("connector.class") or "-"))
-    answer = remote.ask("PUT", f"/connector-plugins/{plugin}/config/validate{_query(no_live_checks)}", config)
-    return dict(answer.content)
 
 
 @remote_command(connector, "diff")
@@ -242,7 +214,7 @@ def diff(remote: RemoteCluster, file: Path, name: str | None, settings: tuple[st
     """What `apply` would change of the running connector."""
     chosen, config = read_named(file, name, settings)
     present, _ = _present(remote, chosen)
-    changes = _with_secrets_compared(remote, chosen, config, connector_texts.differences(present, config))
+    changes = with_secrets_compared(remote, chosen, config, connector_texts.differences(present, config))
     remote.tell({"name": chosen, "exists": present is not None, "changes": connector_texts.hidden(changes)}, _diff_text)
     raise SystemExit(1 if exit_code and (changes or present is None) else 0)
 
@@ -268,7 +240,7 @@ def _verb(verb: str, method: str, path: str, doc: str, done: str) -> None:
     @NAME
     @DRY_RUN
     def command(remote: RemoteCluster, name: str, dry_run: bool) -> None:
-        change(remote, method, _of(name) + path, lambda _: f"{done} {name}", dry_run=dry_run)
+        change(remote, method, path_of(name) + path, lambda _: f"{done} {name}", dry_run=dry_run)
 
     remote_command(connector, verb, help=doc)(command)
 
@@ -286,7 +258,7 @@ _verb("stop", "PUT", "/stop", "Stop: give up the tasks, keep config and position
 @DRY_RUN
 def delete(remote: RemoteCluster, name: str, drop: tuple[str, ...], dry_run: bool) -> None:
     """Delete the connector. Its topics and positions stay, and without --drop its slot and publication."""
-    path = _of(name) + (f"?drop={','.join(dict.fromkeys(drop))}" if drop else "")
+    path = path_of(name) + (f"?drop={','.join(dict.fromkeys(drop))}" if drop else "")
     if dry_run:
         change(remote, "DELETE", path, lambda _: "", dry_run=True)
         return
@@ -309,4 +281,4 @@ def restart(remote: RemoteCluster, name: str, failed: bool, task: int | None, dr
     """Restart the connector with its tasks, what failed of them, or one task."""
     only_failed = "true" if failed else "false"
     path = f"/restart?includeTasks=true&onlyFailed={only_failed}" if task is None else f"/tasks/{task}/restart"
-    change(remote, "POST", _of(name) + path, lambda _: f"restarting {name}", dry_run=dry_run)
+    change(remote, "POST", path_of(name) + path, lambda _: f"restarting {name}", dry_run=dry_run)

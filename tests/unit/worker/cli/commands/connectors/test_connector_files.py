@@ -9,6 +9,7 @@ import httpx
 import pytest
 from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.checks import CheckResult, DoctorCheck, ExaminedTarget, Repair
+from cdcworker.connectors.postgres.errors import PERMISSION
 from cdcworker.worker.cli.client import remote as remotes
 from cdcworker.worker.cli.client.follow import parsed
 from cdcworker.worker.cli.main import cli
@@ -182,7 +183,7 @@ def test_a_stored_connector_is_examined_by_a_worker_which_has_its_secrets(run, c
     def examine(question, timeout_s):
         asked.append(question)
         fix = Repair(("GRANT SELECT ON t TO u",), "then wait", safe=True)
-        result = CheckResult("error", "none", "no right", "postgres.permission_denied", "database.user", fix=fix)
+        result = CheckResult("error", "none", "no right", PERMISSION, "database.user", fix=fix)
         return [row(ExaminedTarget(DoctorCheck("rights.select", "Rows have to be read.", lambda _: ()), result, 0.1))]
 
     api = client.app.state.api

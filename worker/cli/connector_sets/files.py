@@ -1,0 +1,148 @@
+"""Files of connectors: JSON or YAML, one connector, a list of them, or several YAML documents a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+SUFFIXES = (".json", ".yaml", ".yml")
+MEMBERS = ("name", "config", "labels", "initial_state")
+MANY = "connectors"
+"""The member of an object that holds several connectors."""
+
+
+@dataclass(frozen=True)
+class WantedConnector:
+    """A connector as a file wants it. Labels of None: whichever it has."""
+
+    name: str
+    config: Mapping[str, Any]
+    source: str
+    """The file, for messages."""
+    labels: Mapping[str, str] | None = None
+    initial_state: str | None = None
+    others: Mapping[str, str] = field(default_factory=dict)
+    """Labels that it gets beside those it has."""
+
+    def body(self) -> dict[str, Any]:
+        """Returns the body of the request that creates it."""
+        body: dict[str, Any] = {"name": self.name, "config": dict(self.config)}
+        if self.labels is not None or self.others:
+            body["labels"] = {**(self.labels or {}), **self.others}
+        if self.initial_state:
+            body["initial_state"] = self.initial_state.upper()
+        return body
+
+
+def read_set(place: Path, others: Mapping[str, str]) -> list[WantedConnector]:
+    """Returns the connectors of a file, or of all files in a folder and below it, by name; all get the labels `others`.
+
+    Raises:
+        click.UsageError: A file cannot be read, holds anything else, or two of them name the same connector.
+    """
+    found: dict[str, WantedConnector] = {}
+    for path in files(place):
+        for at, content in documents(path):
+            one = wanted(content, f"{path}{at}", others)
+            if one.name in found:
+                raise click.UsageError(f"{one.source}: {one.name} is in {found[one.name].source} as well")
+            found[one.name] = one
+    return [found[name] for name in sorted(found)]
+
+
+def files(place: Path) -> list[Path]:
+    """Returns the file itself, or the files of a folder; hidden ones are left out. UsageError where there are none."""
+    if not place.is_dir():
+        return [place]
+    paths = (path for path in place.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+    found = sorted(path for path in paths if not any(part.startswith(".") for part in path.relative_to(place).parts))
+    if not found:
+        raise click.UsageError(f"{place}: no file ends in {', '.join(SUFFIXES)}")
+    return found
+
+
+def documents(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yields (place in the file, content) for each connector of a file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        # As text, whatever it looks like: YAML would take `on` for true and 010 for eight.
+        read = [json.loads(text)] if path.suffix == ".json" else list(yaml.load_all(text, yaml.BaseLoader))
+    except OSError as error:
+        raise click.UsageError(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise click.UsageError(f"{path}: {_place_of(error)}") from None
+    several = len(read) > 1
+    for number, content in enumerate(read):
+        at = f" document {number + 1}" if several else ""
+        if isinstance(content, Mapping) and isinstance(content.get(MANY), Sequence) and len(content) == 1:
+            content = content[MANY]
+        if isinstance(content, list):
+            yield from ((f"{at} number {index + 1}", item) for index, item in enumerate(content))
+        elif content not in (None, ""):
+            yield at, content
+
+
+def _place_of(error: Exception) -> str:
+    """Returns what is wrong and where, without the file's text: it may hold a secret."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is not None:
+        return f"line {mark.line + 1}, column {mark.column + 1}: this is no YAML"
+    if isinstance(error, json.JSONDecodeError):
+        return f"line {error.lineno}, column {error.colno}: {error.msg}"
+    return "neither JSON nor YAML in UTF-8"
+
+
+def wanted(content: Any, place: str, others: Mapping[str, str]) -> WantedConnector:
+    """Returns the connector of one document: `{"name", "config", …}` as in `POST /connectors`, or its config alone."""
+    if not isinstance(content, Mapping):
+        raise click.UsageError(f"{place}: expected an object with `name` and `config`")
+    whole = isinstance(content.get("config"), Mapping)
+    config = dict(content["config"] if whole else content)
+    name = str((content.get("name") if whole else None) or config.get("name") or "").strip()
+    if not name:
+        raise click.UsageError(f"{place}: `name` is missing")
+    if str(config.setdefault("name", name)) != name:
+        raise click.UsageError(f"{place}: `name` is {name}, and `config` says another one")
+    if not whole:
+        return WantedConnector(name, config, place, others=others)
+    if unknown := sorted(set(content) - set(MEMBERS)):
+        raise click.UsageError(f"{place}: unknown member {unknown[0]!r}: {', '.join(MEMBERS)} exist")
+    return WantedConnector(name, config, place, _labels(content, place), _state(content, place), others)
+
+
+def _labels(content: Mapping[str, Any], place: str) -> dict[str, str] | None:
+    labels = content.get("labels")
+    if labels is None:
+        return None
+    if not isinstance(labels, Mapping) or not all(isinstance(value, str) for value in labels.values()):
+        raise click.UsageError(f"{place}: `labels` has to be an object of texts")
+    return {str(key): value for key, value in labels.items()}
+
+
+def _state(content: Mapping[str, Any], place: str) -> str | None:
+    state = content.get("initial_state")
+    if state is None or str(state).upper() in ("RUNNING", "PAUSED", "STOPPED"):
+        return None if state is None else str(state)
+    raise click.UsageError(f"{place}: `initial_state` has to be running, paused or stopped")
+
+
+def write_connector(folder: Path, body: Mapping[str, Any]) -> tuple[Path, bool]:
+    """Writes a connector to `NAME.json`; returns its path, and whether the file has another content now."""
+    path = folder / f"{_file_name(str(body['name']))}.json"
+    text = json.dumps(body, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return path, False
+    path.write_text(text, encoding="utf-8")
+    return path, True
+
+
+def _file_name(name: str) -> str:
+    """Returns the name with every character encoded that a file system or `files` would take for something else."""
+    safe = "".join(one if one.isalnum() or one in "-_." else f"%{ord(one):02X}" for one in name)
+    return safe if not safe.startswith(".") else f"%2E{safe[1:]}"

@@ -1,0 +1,149 @@
+"""What would happen to a cluster's connectors: frozen values, decided without a request."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from cdcworker.worker.cli.connector_sets.files import WantedConnector
+
+Effect = Literal["created", "changed", "unchanged", "deleted"]
+FORM = 1
+"""The version of a plan's file."""
+FILTERS = tuple(f"{what}.{side}.list" for what in ("table", "schema", "database") for side in ("include", "exclude"))
+READS_NOTHING = ("never", "no_data", "schema_only", "recovery", "schema_only_recovery")
+"""Values of `snapshot.mode` with which no table is read first."""
+
+
+@dataclass(frozen=True)
+class PresentConnector:
+    """A connector as the cluster has it, its secrets masked."""
+
+    name: str
+    kind: str
+    version: int
+    config: Mapping[str, str]
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class PlannedConnector:
+    """What happens to one connector."""
+
+    name: str
+    effect: Effect
+    kind: str
+    version: int | None = None
+    """The version that the cluster has; None: the connector is not there."""
+    changes: Sequence[Mapping[str, Any]] = ()
+    """Keys of the config with their values before and after, secrets masked."""
+    labels: Mapping[str, str] | None = None
+    """The labels that it gets; None: they stay."""
+    tasks: Mapping[str, Any] = field(default_factory=dict)
+    """Numbers of the tasks that `start`, `restart` and `stop`."""
+    reads: str = ""
+    """What is read from the source or the topics once more, or for the first time."""
+    findings: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def refused(self) -> bool:
+        """Whether the cluster would refuse it."""
+        return any(item["severity"] == "error" for item in self.findings)
+
+
+@dataclass(frozen=True)
+class SetPlan:
+    """What happens to all connectors of a set, in the order in which it is carried out."""
+
+    connectors: Sequence[PlannedConnector]
+    prune: bool = False
+    label: str = ""
+
+    @property
+    def steps(self) -> list[PlannedConnector]:
+        """The connectors to which anything happens."""
+        return [one for one in self.connectors if one.effect != "unchanged"]
+
+    @property
+    def refused(self) -> list[str]:
+        return [one.name for one in self.connectors if one.refused]
+
+
+def in_order(connectors: Iterable[PlannedConnector]) -> list[PlannedConnector]:
+    """Returns sources before the sinks that read from them, and what goes last, its sinks first."""
+
+    def place(one: PlannedConnector) -> tuple[bool, bool, str]:
+        leaves = one.effect == "deleted"
+        return leaves, (one.kind == "sink") != leaves, one.name
+
+    return sorted(connectors, key=place)
+
+
+def new_labels(wanted: WantedConnector, present: PresentConnector | None) -> dict[str, str] | None:
+    """Returns the labels that the connector gets; None where they stay as they are."""
+    before = dict(present.labels) if present is not None else {}
+    after = {**(before if wanted.labels is None else wanted.labels), **wanted.others}
+    return None if after == before else after
+
+
+def superfluous(
+    present: Mapping[str, PresentConnector], wanted: Iterable[WantedConnector], label: tuple[str, str]
+) -> list[PresentConnector]:
+    """Returns the connectors that carry the set's label and are not in it any more."""
+    kept = {one.name for one in wanted}
+    key, value = label
+    return [one for name, one in sorted(present.items()) if name not in kept and one.labels.get(key) == value]
+
+
+def reads(effect: Effect, kind: str, config: Mapping[str, Any], changes: Iterable[Mapping[str, Any]]) -> str:
+    """Returns what is read because of the change, as a text; nothing where only the stream goes on."""
+    if effect == "created" and kind == "sink":
+        return "its topics, from their beginning"
+    if effect == "created" and config.get("snapshot.mode") not in READS_NOTHING:
+        return "all its tables, in a snapshot"
+    if effect == "changed" and kind == "source" and any(item["key"] in FILTERS for item in changes):
+        return "tables that its filters add, in a snapshot"
+    return ""
+
+
+def as_json(plan: SetPlan) -> dict[str, Any]:
+    """Returns the plan's form in JSON."""
+    counts = {effect: sum(one.effect == effect for one in plan.connectors) for effect in _EFFECTS}
+    return {
+        "form": FORM,
+        "prune": plan.prune,
+        "label": plan.label,
+        "counts": counts,
+        "connectors": [asdict(one) for one in plan.connectors],
+    }
+
+
+_EFFECTS: tuple[Effect, ...] = ("created", "changed", "deleted", "unchanged")
+
+
+def fingerprint(plan: SetPlan, wanted: Iterable[WantedConnector], salt: bytes) -> str:
+    """Returns a fingerprint of the plan and of what is wanted; the price of a guess keeps secrets of the files to themselves."""
+    decided = [(one.name, one.effect, one.version, one.labels) for one in plan.connectors]
+    asked = [(one.name, dict(one.config), one.labels, dict(one.others), one.initial_state) for one in wanted]
+    content = json.dumps([decided, asked, plan.prune, plan.label], sort_keys=True).encode()
+    return hashlib.scrypt(content, salt=salt, n=1 << 14, r=8, p=1, dklen=32).hex()
+
+
+def same_fingerprint(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
+def differing(kept: Mapping[str, Any], plan: SetPlan) -> list[str]:
+    """Returns the names of the connectors of which a kept plan says something else than the plan of this moment."""
+    before = {item["name"]: _decided(item) for item in kept["connectors"]}
+    after = {item["name"]: _decided(item) for item in as_json(plan)["connectors"]}
+    return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+
+
+def _decided(item: Mapping[str, Any]) -> Any:
+    decided = {member: item[member] for member in ("effect", "version", "changes", "labels")}
+    return json.loads(json.dumps(decided))
