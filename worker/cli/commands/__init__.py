@@ -1,1 +1,1 @@
-"""The commands, one module each, imported when they are called."""
+"""The commands, imported when they are called."""
