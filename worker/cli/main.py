@@ -56,6 +56,11 @@ COMMANDS = {
         "doctor",
         "Examine a source and this machine; say how to repair them.",
     ),
+    "transform": (
+        "cdcworker.worker.cli.commands.transform",
+        "transform",
+        "Records of a topic before and after transforms.",
+    ),
     "verify": (
         "cdcworker.worker.cli.commands.verify",
         "verify",

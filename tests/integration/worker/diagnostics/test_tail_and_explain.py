@@ -119,6 +119,54 @@ def test_tail_filters_limits_and_begins_where_it_is_told(world):
     assert [line["op"] for line in sink if line["event"] == "change"] == ["read", "create", "update", "delete"]
 
 
+def test_transforms_are_tried_on_records_that_a_topic_has(world, tmp_path):
+    config = {
+        "transforms": "unwrap,deletes,hide",
+        "transforms.deletes.type": "org.apache.kafka.connect.transforms.Filter",
+        "transforms.deletes.predicate": "tombstone",
+        "predicates": "tombstone",
+        "predicates.tombstone.type": "org.apache.kafka.connect.transforms.predicates.RecordIsTombstone",
+        "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
+        "transforms.hide.type": "org.apache.kafka.connect.transforms.MaskField$Value",
+        "transforms.hide.fields": "state",
+    }
+    path = tmp_path / "shop.json"
+
+    def tried(*words):
+        path.write_text(json.dumps({"name": "shop", "config": config}))
+        properties = world.worker.log.with_suffix(".properties")
+        at = ("--config", str(path), "--topic", world.topic, "--worker-config", str(properties))
+        return CliRunner().invoke(cli, ["transform", "try", *at, *words])
+
+    answer = tried("--from", "beginning", "--records", "20", "--json")
+    assert answer.exit_code == 0, f"{answer.output}\n{answer.exception!r}"
+    records = [one for one in json.loads(answer.stdout)["result"]["records"] if one["before"]["key"]["id"] != 8]
+    seen = [
+        (one["before"]["value"] and one["before"]["value"]["op"], one["after"] and one["after"]["value"])
+        for one in records
+    ]
+    assert [op for op, _ in seen[:4]] == ["r", "c", "u", "d"]
+    assert [value and (value["id"], value["state"]) for _, value in seen[:3]] == [(1, ""), (7, ""), (7, "")]
+    assert [(one["after"], one["left_out"]) for one in records[3:5]] == [(None, "unwrap"), (None, "deletes")]
+    assert "left out by deletes" in tried("--from", "beginning", "--records", "20").output
+    newest = json.loads(tried("--records", "1", "--json").stdout)["result"]["records"]
+    assert len(newest) == 1
+    config["transforms.hide.fields"] = "nothing"
+    config["transforms.hide.replacement"] = "x"
+    config["transforms.hide.tpye"] = "y"
+    refused = tried()
+    assert refused.exit_code == 2
+    assert "[transform.invalid]" in refused.output
+    del config["transforms.hide.tpye"]
+    config["transforms.hide.type"] = "org.apache.kafka.connect.transforms.ExtractField$Value"
+    config["transforms.hide.field"] = "nothing"
+    for key in ("fields", "replacement"):
+        del config[f"transforms.hide.{key}"]
+    failed = tried("--from", "beginning", "--records", "1")
+    assert (failed.exit_code, "[transform.failed]" in failed.output) == (1, True)
+    assert "6421.73" not in failed.output
+
+
 def test_tail_follows_what_happens_now_in_words(world):
     process = subprocess.Popen(
         world.command("tail", "shop", "--limit", "2"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -1,0 +1,139 @@
+"""What the transforms of a config make of records that a topic has: each before and after. Nothing is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cdcworker.connectors.config.converters import converter_keys, wire_of
+from cdcworker.connectors.config.definition import ConfigDef
+from cdcworker.connectors.record_sink.converters import RecordReader
+from cdcworker.connectors.record_sink.json_values import JsonValues
+from cdcworker.connectors.record_sink.unwrap import Unwrap, options_of
+from cdcworker.connectors.topic_reader import SchemaReader, TopicReader
+from cdcworker.connectors.transform_chain.chain import TransformChain
+from cdcworker.connectors.transform_chain.config import (
+    PREDICATES_KEY,
+    TRANSFORMS_KEY,
+    transform_checks,
+    transform_keys,
+    whole_chain_of,
+)
+from cdcworker.connectors.transforms.data import ConnectRecord
+from cdcworker.coordinator.kafka.clients import make_consumer, reader_config
+from cdcworker.coordinator.kafka.errors import translate
+from cdcworker.coordinator.model import JsonObject
+from cdcworker.schemas.errors import CdcError, declare
+
+INVALID = declare(
+    "transform.invalid",
+    "config",
+    "The transforms of the config are not valid",
+    "Correct the keys that the error names; the reference of transforms has them all.",
+)
+NO_TOPIC = declare(
+    "transform.no_topic",
+    "config",
+    "The topic is not there",
+    "Correct --topic; `cdcworker connector describe NAME` lists the topics of a connector.",
+)
+CLIENT: Final = "cdcworker-transform-try"
+ANSWER_S: Final = 10.0
+_CONVERTERS: Final = ("key.converter", "value.converter")
+
+
+@dataclass(frozen=True)
+class TrialRequest:
+    """Which records are tried: of each partition the last `records`, or the first ones."""
+
+    topic: str
+    records: int
+    from_beginning: bool
+    kafka: Mapping[str, str]
+    """The properties of Kafka clients."""
+    schema_topic: str
+
+
+def checked_chain(config: Mapping[str, str]) -> TransformChain:
+    """Returns the transforms of a config. CdcError `transform.invalid` with every problem of their keys."""
+    keys = [TRANSFORMS_KEY, PREDICATES_KEY, *converter_keys(config)]
+    definition = ConfigDef(keys, check=transform_checks(None), more=transform_keys)
+    own = {name: value for name, value in config.items() if name.startswith(("transforms", "predicates", *_CONVERTERS))}
+    found = ((one.name, error) for one in definition.validate(own) for error in one.errors)
+    problems = [error if error.startswith(name) else f"{name} {error}" for name, error in found]
+    if problems:
+        raise CdcError(INVALID, "; ".join(problems))
+    return whole_chain_of(own, lambda at: Unwrap(options_of(own, at)))
+
+
+def trial(config: Mapping[str, str], asked: TrialRequest) -> Iterator[JsonObject]:
+    """Yields `{"before", "after"}` for each record: `after` is null where a transform leaves the record out, which `left_out`
+    names; `error` says why one cannot be read or transformed. Raises CdcError."""
+    chain = checked_chain(config)
+    settings = {**reader_config(asked.kafka, client_id=CLIENT), "auto.offset.reset": "earliest"}
+    begin, ends = _bounds(settings, asked)
+    schemas = SchemaReader({**settings, "enable.partition.eof": False}, asked.schema_topic)
+    messages = TopicReader(settings, (asked.topic,), begin, reports_ends=True)
+    reader, texts = RecordReader(wire_of(config, "key"), wire_of(config, "value"), schemas), JsonValues(numeric=True)
+    left = dict.fromkeys(ends, asked.records)
+    try:
+        while any(left.values()) and any(messages.read_to.get(place, -1) < end for place, end in ends.items()):
+            for message in messages.read(asked.records, 0.25):
+                place = (str(message.topic()), int(message.partition() or 0))
+                if left.get(place, 0) > 0 and int(message.offset() or 0) < ends[place]:
+                    left[place] -= 1
+                    yield _tried(message, reader, chain, texts)
+    finally:
+        messages.close()
+        schemas.close()
+
+
+def _bounds(settings: Mapping[str, Any], asked: TrialRequest) -> tuple[dict[Any, int], dict[Any, int]]:
+    """Returns where to begin in each partition that has records, and its end at this moment."""
+    from confluent_kafka import KafkaException, TopicPartition
+
+    consumer = make_consumer(dict(settings))
+    begin, ends = {}, {}
+    try:
+        found = consumer.list_topics(asked.topic, timeout=ANSWER_S).topics[asked.topic]
+        if found.error is not None:
+            raise CdcError(NO_TOPIC, f"there is no topic {asked.topic}")
+        for number in found.partitions:
+            low, high = consumer.get_watermark_offsets(TopicPartition(asked.topic, number), timeout=ANSWER_S)
+            if high > low:
+                place = (asked.topic, number)
+                # Markers of transactions take places too.
+                begin[place], ends[place] = low if asked.from_beginning else max(low, high - 2 * asked.records), high
+    except KafkaException as error:
+        raise translate(error, "read the topic") from error
+    finally:
+        consumer.close()
+    return begin, ends
+
+
+def _tried(message: Any, reader: RecordReader, chain: TransformChain, texts: JsonValues) -> JsonObject:
+    place = {"partition": message.partition(), "offset": message.offset()}
+    try:
+        record = reader.read(message)
+        before = _shown(record, texts)
+    except CdcError as error:
+        return {**place, "before": None, "after": None, "error": error.to_dict()}
+    try:
+        changed = chain.apply(record)
+        after = None if changed is None else _shown(changed, texts)
+    except CdcError as error:
+        return {**place, "before": before, "after": None, "error": error.to_dict()}
+    left_out = next(iter(chain.take_filtered()), None)
+    return {**place, "before": before, "after": after, **({"left_out": left_out} if left_out else {})}
+
+
+def _shown(record: ConnectRecord, texts: JsonValues) -> JsonObject:
+    return {
+        "topic": record.topic,
+        "key": json.loads(texts.text(record.key_schema, record.key)),
+        "value": json.loads(texts.text(record.value_schema, record.value)),
+        "headers": json.loads(texts.headers_text(record.headers)),
+        "partition": record.partition,
+    }
