@@ -78,7 +78,7 @@ def set_to(server: LoggedServer, name: str, value: str) -> Iterator[None]:
     [
         ("binlog_format", "'STATEMENT'", e.LOG_FORMAT, "error", "log.format"),
         ("binlog_format", "'MIXED'", e.LOG_FORMAT, "error", "log.format"),
-        ("binlog_row_image", "'MINIMAL'", e.ROW_IMAGE, "error", "log.row_image"),
+        ("binlog_row_image", "'MINIMAL'", e.ROW_IMAGE, "warning", "log.row_image"),
         ("binlog_row_image", "'NOBLOB'", e.ROW_IMAGE, "warning", "log.row_image"),
         ("binlog_row_metadata", "'NO_LOG'", e.ROW_METADATA, "note", "log.row_metadata"),
         ("binlog_expire_logs_seconds", "3600", e.LOG_EXPIRY, "warning", "log.expiry"),

@@ -10,7 +10,9 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from .test_crash_matrix import EXACT, LOOSE, Stage, check, check_loosely
+from tests.contract.source_crashes import EXACT, LOOSE, check, check_loosely
+
+from .test_crash_matrix import Stage
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.long]
 

@@ -10,15 +10,16 @@ from collections import Counter
 import psycopg
 import pytest
 
-from .decoding_oracle import position_of
-from .test_crash_matrix import ACTIONS, EXACT, LOOSE, Stage, strike
+from tests.contract.source_crashes import EXACT, LOOSE, position_of, strike
+
+from .test_crash_matrix import ACTIONS, Stage
 from .test_crash_snapshots import PAUSE_S, SMALL, beside, folded
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
 POINTS = (
     "snapshot.asked",
-    "postgres.signal_followed",
+    "snapshot.signal_followed",
     "snapshot.keyless_begun",
     "snapshot.keyless_rows",
     "snapshot.keyless_rows>source.after_commit",

@@ -12,7 +12,9 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 
-from .test_crash_matrix import ACTIONS, EXACT, LOOSE, Child, Stage, check, check_loosely, strike
+from tests.contract.source_crashes import EXACT, LOOSE, Child, check, check_loosely, strike
+
+from .test_crash_matrix import ACTIONS, Stage
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
