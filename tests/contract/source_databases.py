@@ -83,6 +83,22 @@ class SourceDatabase(ABC):
         `extra`, `widen` n to a bigint, `narrow` it to a smallint, `retype` it to a text, `rename` v to w, `drop` it, or have n in the
         `key`."""
 
+    @abstractmethod
+    def count_anew(self, *tables: str) -> None:
+        """Has the server know the sizes of tables as they are."""
+
+    @abstractmethod
+    def reader_of(self, tables: Sequence[str], **config: str) -> PolledTask:
+        """Makes a task whose user may read the rows of these tables and of no others."""
+
+    @abstractmethod
+    def show(self, one: PolledTask, table: str) -> None:
+        """Lets a task see a table, whose rows its user still may not read."""
+
+    @abstractmethod
+    def open(self, one: PolledTask, *tables: str) -> None:
+        """Lets a task's user read the rows of tables."""
+
     def kept_apart(self, table: str, column: str) -> Sequence[str]:
         """Returns the statements by which large values of a column are stored so that the log lacks them where they do not change."""
         return ()

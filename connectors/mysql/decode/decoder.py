@@ -343,8 +343,7 @@ class BinlogDecoder:
             raise CdcError(e.VALUE, text, where={"table": plan.name, "position": source["pos"]}) from None
         after, unchanged = _filled(before, after)
         moved = before is not None and after is not None and differ(before, after, plan.out.key)
-        # Whatever is not sent of an insert is a default, and a column that is computed may have another value.
-        is_partial = bool(unchanged) and (op == "c" or not plan.virtual.isdisjoint(unchanged))
+        is_partial = bool(unchanged) and _is_partial(plan, op, row, unchanged)
         if plan.name in self.listeners and op == "c" and after is not None:
             self.listeners[plan.name](plan, after)
         if self.observer or self._options.skipped or self._options.skips_same:
@@ -439,6 +438,14 @@ def _filled(before: Row | None, after: Row | None) -> tuple[Row | None, tuple[in
     values = [old[i] if value is UNSENT else value for i, value in enumerate(after)]
     unchanged = tuple(i for i, value in enumerate(values) if value is UNSENT)
     return tuple(None if value is UNSENT else value for value in values), unchanged
+
+
+def _is_partial(plan: TablePlan, op: Op, row: LoggedRow, unchanged: tuple[int, ...]) -> bool:
+    """Returns whether values that were not sent may be others than readers have: whatever is not sent of an insert is a default, and a
+    column that is computed may have another value."""
+    if op == "c" or not plan.virtual.isdisjoint(unchanged):
+        return True
+    return row.after is not None and plan.may_replace(row.after, unchanged)
 
 
 def _nulled(row: Row | None) -> Row | None:

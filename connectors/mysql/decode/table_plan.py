@@ -18,7 +18,7 @@ from cdcworker.connectors.mysql.catalog.tables import CatalogColumn, CatalogTabl
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.decode.value_types import length_of, map_type, source_type_of, type_parameters
 from cdcworker.connectors.mysql.errors import CAPTURE, PARTIAL_JSON, TYPE_UNKNOWN, UnknownTypeError
-from cdcworker.connectors.mysql.types.column import STRINGS, ColumnType, TypeCode
+from cdcworker.connectors.mysql.types.column import LARGE, STRINGS, ColumnType, TypeCode
 from cdcworker.connectors.mysql.types.json_diff import JsonDiff
 from cdcworker.schemas.change import NO_DEFAULT, Column, Row, Table
 from cdcworker.schemas.errors import CdcError
@@ -62,6 +62,12 @@ class TablePlan:
             else:
                 out.append(parse(value))
         return tuple(out)
+
+    def may_replace(self, image: Image, unchanged: Sequence[int]) -> bool:
+        """Returns whether the new image of an update may be that of a REPLACE: it holds the key, which only a statement that inserts names,
+        and lacks values, which then are defaults. Images that lack large values only always hold the key."""
+        is_named = all(image[self.taken[place]] is not UNSENT for place in self.table.key)
+        return is_named and any(self.types[place].code not in LARGE for place in unchanged)
 
     def _same(self, value: JsonDiff, column: Column) -> Any:
         """A difference without changes is the value as it was, which is not logged; others need a value that they are applied to."""

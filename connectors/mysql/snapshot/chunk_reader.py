@@ -23,7 +23,7 @@ from cdcworker.connectors.capture.snapshot.row_identity import Identity, KeyText
 from cdcworker.connectors.mysql.catalog.tables import read_table
 from cdcworker.connectors.mysql.decode.captured_plans import map_of
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan, TablePlanner
-from cdcworker.connectors.mysql.errors import TYPE_UNKNOWN, VALUE
+from cdcworker.connectors.mysql.errors import TABLE_CLOSED, TYPE_UNKNOWN, VALUE
 from cdcworker.connectors.mysql.server.connection import translate
 from cdcworker.connectors.mysql.server.facts import read_facts
 from cdcworker.connectors.mysql.server.grants import quoted
@@ -265,7 +265,9 @@ class ChunkReader:
                 raise TableLocked from exc
             if number == _CHANGED:
                 raise NotVisibleYet from exc
-            self._broken = number not in RIGHTS
+            if number in RIGHTS:
+                raise CdcError(TABLE_CLOSED, f"error {number}", where=where) from exc
+            self._broken = True
             raise translate(exc, where) from exc
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import psycopg
@@ -90,6 +90,21 @@ class PostgresDatabase(SourceDatabase):
 
     def altered(self, kind: str, table: str) -> list[str]:
         return [statement.format(table) for statement in ALTERED[kind]]
+
+    def count_anew(self, *tables: str) -> None:
+        self.run(*(f"analyze {table}" for table in tables))
+
+    def reader_of(self, tables: Sequence[str], **config: str) -> Reader:
+        self.run(f"create publication p for table {', '.join(tables)}")
+        made = self.task(**config, publication_name="p", publication_autocreate_mode="disabled")
+        made.before_first_start = lambda one: become_role(one, self._server.dsn(self._name))
+        return made
+
+    def show(self, one: PolledTask, table: str) -> None:
+        self.run(f"revoke all on {table} from {one.config['database.user']}", f"alter publication p add table {table}")
+
+    def open(self, one: PolledTask, *tables: str) -> None:
+        self.run(f"grant select on {', '.join(tables)} to {one.config['database.user']}")
 
     def upsert(self, row: str, changed: str) -> str:
         return f"insert into t{row} on conflict (id) do update set {changed} = excluded.{changed}"

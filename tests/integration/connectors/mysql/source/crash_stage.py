@@ -56,21 +56,24 @@ class MariaDbStage(CrashStage):
         delivery: str,
     ) -> None:
         super().__init__(bootstrap, rng, state_dir, delivery)
-        self._primary, self._replica = servers
+        self.primary, self._replica = servers
         self.tables = self.kept = ("t", "u")
         self._below = 0
         """Rows with lower keys are not those of a transaction that is open."""
-        self._primary.ask("drop database if exists shop", "create database shop")
-        self.db = self._primary.connect()
+        self.primary.ask("drop database if exists shop", "create database shop")
+        self.db = self.primary.connect()
         self._db_do("use shop", UNLOCKED)
         for table in self.tables:
             self._db_do(f"create table {table}(id int primary key, v varchar(2000), big longtext)")
         self._db_do("create table emptied(n int auto_increment primary key, name varchar(20))")
-        wait_for_replica(self._primary, self._replica)
-        self._watch()
+        self.begin_witness()
 
-    def _watch(self) -> None:
+    def begin_witness(self) -> None:
+        """What is committed from now on is compared."""
+        wait_for_replica(self.primary, self._replica)
+        dropped = [f"drop trigger if exists shop.{table}_{op}" for table in self.tables for op in "cdu"]
         self._replica.ask(
+            *dropped, "drop trigger if exists shop.emptied_",
             "create or replace database witness", "use witness",
             "create table told(n bigint auto_increment primary key, gtid varchar(60), name varchar(20), op char(1), id int, v text, big longtext)",
             "use shop", *(statement for table in self.tables for statement in _triggers(table)),
@@ -84,10 +87,10 @@ class MariaDbStage(CrashStage):
         self.db.close()
 
     def config(self) -> dict[str, str]:
-        return config_of(self._primary, table__include__list=",".join(f"shop.{table}" for table in self.tables))
+        return config_of(self.primary, table__include__list=",".join(f"shop.{table}" for table in self.tables))
 
     def end(self) -> MariaDbPosition:
-        return self._primary.position()
+        return self.primary.position()
 
     def is_behind(self, position: JsonObject, place: Any) -> bool:
         return MariaDbPosition.parse(position["gtids"]).contains(place)
@@ -96,7 +99,7 @@ class MariaDbStage(CrashStage):
         return f"shop.{table}"
 
     def witnessed_all(self) -> list[tuple[str, Told]]:
-        wait_for_replica(self._primary, self._replica)
+        wait_for_replica(self.primary, self._replica)
         rows = self._replica.ask("select name, gtid, op, id, v, big from witness.told order by n")
         return [(str(name), (gtid, op, id, v, big)) for name, gtid, op, id, v, big in rows]  # type: ignore[misc]
 
@@ -111,7 +114,7 @@ class MariaDbStage(CrashStage):
                 self._db_do(f"alter table {table} add column c{shape} int")
         if point in PARTED:
             self._db_do("begin", *self._rows(3000, width=1000), "commit")
-        with self._primary.connect() as large, large.cursor() as cursor:
+        with self.primary.connect() as large, large.cursor() as cursor:
             taken_back = ["rollback to savepoint s"] if self.rng.random() < 0.5 else []
             # A row that is there keeps the gaps before it from those behind it.
             self._below = self.next_id
@@ -122,7 +125,7 @@ class MariaDbStage(CrashStage):
             for _ in range(self.rng.randrange(2, 6)):
                 self._db_do(*self._small())
             cursor.execute("commit")
-        self._alone()
+        self.alone()
         self.insert(1)
         return self.end()
 
@@ -159,7 +162,7 @@ class MariaDbStage(CrashStage):
             f"delete from {table} where id = {first + self.rng.choice((0, 5, 7))}",
         ]
 
-    def _alone(self) -> None:
+    def alone(self) -> None:
         """What is done while no other transaction is open: a truncate keeps all others out."""
         for names in ([self.rng.choice(self.tables)], self.tables):
             self.insert(3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any, ClassVar
 
@@ -18,6 +18,7 @@ from .reading import Reading
 
 REFUSALS = frozenset({ER.LOCK_WAIT_TIMEOUT, ER.LOCK_DEADLOCK, ER.DUP_ENTRY})
 
+POOR = "poor_reader"
 ALTERED: Mapping[str, str] = {
     "add": "add column extra int default 7",
     "widen": "modify n bigint not null",
@@ -100,6 +101,23 @@ class MariaDbDatabase(SourceDatabase):
 
     def altered(self, kind: str, table: str) -> list[str]:
         return [f"alter table {table} {ALTERED[kind]}"]
+
+    def count_anew(self, *tables: str) -> None:
+        self.run(*(f"analyze table {table}" for table in tables))
+
+    def reader_of(self, tables: Sequence[str], **config: str) -> Reading:
+        self.run(
+            f"create or replace user {POOR} identified by '{POOR}'",
+            f"grant replication slave, replication client on *.* to {POOR}",
+            *(f"grant select on shop.{table} to {POOR}" for table in tables),
+        )
+        return self.task(**config, database_user=POOR, database_password=POOR)
+
+    def show(self, one: PolledTask, table: str) -> None:
+        self.run(f"grant insert on shop.{table} to {POOR}")
+
+    def open(self, one: PolledTask, *tables: str) -> None:
+        self.run(*(f"grant select on shop.{table} to {POOR}" for table in tables))
 
     def upsert(self, row: str, changed: str) -> str:
         return f"insert into t{row} on duplicate key update {changed} = values({changed})"

@@ -11,8 +11,8 @@ import pytest
 
 from tests.contract.source_crashes import EXACT, LOOSE, SOURCE_POINTS, actions_of, run
 
-from ..logged import LoggedServer, find_programs
-from .crash_stage import PARTED, WITNESS, MariaDbStage, replicate
+from ..logged import LoggedServer
+from .crash_stage import PARTED, MariaDbStage
 
 pytestmark = [pytest.mark.kafka, pytest.mark.mysql]
 POINTS = ("mysql.streaming", "mysql.part_read", "mysql.read", *SOURCE_POINTS)
@@ -21,27 +21,11 @@ ONCE = frozenset(("mysql.streaming", "source.schema_written", *PARTED))
 ACTIONS = actions_of("mysql")
 
 
-@pytest.fixture(scope="module")
-def servers(devstack_dir: Path) -> Iterator[tuple[LoggedServer, LoggedServer]]:
-    programs = find_programs()
-    assert programs is not None
-    primary = LoggedServer(programs, devstack_dir / "mariadb-crashing")
-    replica = LoggedServer(programs, devstack_dir / "mariadb-witness", WITNESS)
-    try:
-        primary.start()
-        replica.start()
-        replicate(primary, replica)
-        yield primary, replica
-    finally:
-        primary.remove()
-        replica.remove()
-
-
 @pytest.fixture
 def stage(
-    kafka: Any, servers: tuple[LoggedServer, LoggedServer], tmp_path: Path, rng: random.Random, request: Any
+    kafka: Any, watched: tuple[LoggedServer, LoggedServer], tmp_path: Path, rng: random.Random, request: Any
 ) -> Iterator[MariaDbStage]:
-    made = MariaDbStage(kafka.bootstrap, servers, rng, tmp_path, getattr(request, "param", EXACT))
+    made = MariaDbStage(kafka.bootstrap, watched, rng, tmp_path, getattr(request, "param", EXACT))
     # The first start dies behind its first position.
     first = made.child("source.first_stored=kill")
     first.wait(first.ended, "its death")

@@ -215,26 +215,50 @@ def test_a_copy_that_was_put_back_is_not_read_on(devstack_dir: Path, reading: Ma
         server.remove()
 
 
-def cut_in_the_last_transaction(server: LoggedServer, since: int) -> None:
-    """As a server leaves its log that dies while it writes a transaction to it. `since`: where that begins in the last file."""
-    path = max(path for path in (server.directory / "data").glob("log.*") if path.suffix[1:].isdecimal())
+def last_file(server: LoggedServer) -> Path:
+    return max(path for path in (server.directory / "data").glob("log.*") if path.suffix[1:].isdecimal())
+
+
+def ends_of_events(data: bytes, at: int) -> list[int]:
+    """Returns where the events of a file end that begin at this place or behind it."""
+    found = []
+    while at < len(data):
+        at += int.from_bytes(data[at + 9 : at + 13], "little")
+        found.append(at)
+    return found
+
+
+def died_amid_a_transaction(server: LoggedServer, *, amid_an_event: bool) -> None:
+    """Leaves the log as a server does that dies while it writes a transaction to it. What was not read begins in the same file."""
+    ((_, since, *_),) = server.ask(f"insert into shop.t values {values(4999)}", "show master status")
+    server.ask(f"insert into shop.t values {values(*range(5000, 8000))}")
+    server.kill()
+    path = last_file(server)
     data = path.read_bytes()
-    path.write_bytes(data[: since + (len(data) - since) // 2])
+    ends = ends_of_events(data, int(str(since)))
+    path.write_bytes(data[: ends[len(ends) // 2] - (1 if amid_an_event else 0)])
+    server.start()
+    server.ask(f"insert into shop.t values {values(8500)}")
 
 
 def test_a_transaction_whose_end_the_log_lacks_was_never_committed(pair: Pair, reading: MakeReading) -> None:
     one = begun(pair, reading)
     count = len(one.rows("t"))
     one.kill()
-    ((_, since, *_),) = pair.primary.ask("show master status")
-    pair.primary.ask(f"insert into shop.t values {values(*range(5000, 8000))}")
-    pair.primary.kill()
-    cut_in_the_last_transaction(pair.primary, int(str(since)))
-    pair.primary.start()
-    pair.primary.ask(f"insert into shop.t values {values(8500)}")
-    one.start().until(lambda: len(one.rows("t")) > count)
-    assert one.rows("t")[count:] == [("c", (8500, "v8500"))]
+    died_amid_a_transaction(pair.primary, amid_an_event=False)
+    one.start().until(lambda: len(one.rows("t")) > count + 1)
+    assert one.rows("t")[count:] == [("c", (4999, "v4999")), ("c", (8500, "v8500"))]
     one.again()
     pair.primary.ask(f"insert into shop.t values {values(8501)}")
-    one.until(lambda: len(one.rows("t")) == count + 2)
+    one.until(lambda: len(one.rows("t")) == count + 3)
     assert all(first < second for first, second in pairwise(one.places()))
+
+
+def test_a_file_that_ends_amid_an_event_is_refused_by_the_server(pair: Pair, reading: MakeReading) -> None:
+    pair.primary.ask("delete from shop.t")
+    one = begun(pair, reading)
+    one.kill()
+    died_amid_a_transaction(pair.primary, amid_an_event=True)
+    with pytest.raises(CdcError) as caught:
+        one.start().until(lambda: False)
+    assert caught.value.code == e.DUMP_REFUSED

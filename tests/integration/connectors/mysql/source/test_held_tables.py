@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract import schema_matrix
+from tests.contract import held_tables, schema_matrix
 
 from ..logged import LoggedServer
 from .mariadb_database import MariaDbDatabase
@@ -15,6 +15,18 @@ pytestmark = pytest.mark.mysql
 @pytest.fixture
 def source(shop: LoggedServer) -> MariaDbDatabase:
     return MariaDbDatabase(shop)
+
+
+def test_a_large_table_without_a_key_is_held_back_and_a_request_for_it_fails(source: MariaDbDatabase) -> None:
+    held_tables.a_large_table_without_a_key_is_held_back(source)
+
+
+def test_tables_that_the_user_may_not_read_are_held_back_and_come_back_with_the_right(source: MariaDbDatabase) -> None:
+    held_tables.tables_that_may_not_be_read_are_held_back(source)
+
+
+def test_with_the_policy_halt_no_table_that_may_not_be_read_is_held_back(source: MariaDbDatabase) -> None:
+    held_tables.with_the_policy_halt_none_is(source)
 
 
 def test_each_schema_change_holds_its_own_table_back_and_no_other_row_is_lost(source: MariaDbDatabase) -> None:

@@ -32,8 +32,11 @@ STATEMENTS = (
     "insert into shop.a(id, n) values (50, 1)",
     "update shop.a set id = 51, c = 8 where id = 50",
     "delete from shop.a where id = 2",
+    "update shop.a set c = 77 where id = 1",
     "insert into shop.a(id) values (2)",
     "commit",
+    # Logged as an update that does not say that c has its default again.
+    "replace into shop.a(id, b, x) values (1, 'bb', 'r')",
 )
 
 

@@ -9,6 +9,7 @@ from contextlib import closing
 import psycopg
 import pytest
 
+from tests.contract import held_tables
 from tests.contract.polled_task import asked, materialise
 from tests.contract.snapshot_races import proved
 
@@ -135,23 +136,9 @@ def test_a_part_of_a_table_without_a_key_is_refused_and_the_whole_of_it_is_read(
     assert [change.op for change in one.events("r", "t")] == ["t", *["r"] * 100]
 
 
-def test_a_large_table_without_a_key_is_held_back_and_a_request_for_it_fails(db, reader):
-    db.execute("create table large(id int); create table small(id int); create table keyed(id int primary key)")
-    for name, rows in {"large": 5000, "small": 100, "keyed": 5000}.items():
-        db.execute(f"insert into {name} select generate_series(1, {rows})")
-    one = reader(**{"snapshot.keyless.max.bytes": "65536"}).start()
-    error = one.trouble()
-    assert (error.code, error.where["table"]) == ("postgres.keyless_too_large", "public.large")
-    one.until(one.loaded)
-    assert {name: len(rows_of(one, name)) for name in ("large", "small", "keyed")} == {
-        "large": 0,
-        "small": 100,
-        "keyed": 5000,
-    }
-    db.execute("insert into small select generate_series(1, 5000)")
-    one.jobs = (asked("grown", tables=["public.small"]),)
-    one.until(lambda: ended(one, "grown"))
-    assert outcome(one, "grown")["error"]["code"] == "postgres.keyless_too_large"
+def test_a_large_table_without_a_key_is_held_back_and_a_request_for_it_fails(postgres, database):
+    with closing(PostgresDatabase(postgres, database, role=True)) as source:
+        held_tables.a_large_table_without_a_key_is_held_back(source)
 
 
 def test_signals_of_debezium_begin_and_stop_snapshots(db, reader, caplog):

@@ -10,10 +10,10 @@ from collections import Counter
 import psycopg
 import pytest
 
+from tests.contract.snapshot_crashes import PAUSE_S, SMALL, beside, folded
 from tests.contract.source_crashes import EXACT, LOOSE, position_of, strike
 
 from .test_crash_matrix import ACTIONS, Stage
-from .test_crash_snapshots import PAUSE_S, SMALL, beside, folded
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.contract.snapshot_crashes import SMALL, folded
 from tests.contract.source_crashes import EXACT, LOOSE, Child, check, check_loosely, run
 
 from .test_crash_matrix import ACTIONS, Stage
-from .test_crash_snapshots import SMALL, folded
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 

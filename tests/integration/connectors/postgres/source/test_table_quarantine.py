@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from contextlib import closing
 
 import psycopg
@@ -12,7 +11,7 @@ from cdcworker.connectors.postgres.doctor.examined_server import ExaminedServer
 from cdcworker.connectors.postgres.doctor.tables import CHECKS
 from cdcworker.schemas.errors import CdcError
 
-from tests.contract import schema_matrix
+from tests.contract import held_tables, schema_matrix
 from tests.contract.polled_task import materialise
 
 from ..native_records import Registry
@@ -22,6 +21,12 @@ from ..postgres_reader import Reader, optional_parts
 pytestmark = pytest.mark.postgres
 EXACT = {"out.of.range.handling.mode": "exact"}
 """As nanoseconds a timestamp of the year 2500 has no exact form."""
+
+
+@pytest.fixture
+def source(postgres, database):
+    with closing(PostgresDatabase(postgres, database, role=True)) as made:
+        yield made
 
 
 def held(one: Reader) -> dict[str, str]:
@@ -122,36 +127,12 @@ def test_a_refused_type_holds_its_table_back(db, reader):
     assert (held(one), ids(one, "good")) == ({"public.bad": "postgres.type_refused"}, [1])
 
 
-def test_tables_that_the_role_may_not_read_are_held_back_and_come_back_with_the_right(db, reader):
-    db.execute("create table good(id int primary key); create publication p for table good")
-    more = {"snapshot.max.threads": "2", "snapshot.chunk.max.bytes": "20000", "table.discovery.interval.ms": "50"}
-    one = reader(publication_name="p", publication_autocreate_mode="disabled", **more).start()
-    one.catch_up(db)
-    # Each is read in another way: in one range, divided by a sample, as a whole.
-    tables = {
-        "plain": "id int primary key",
-        "large": "id int primary key, v text default repeat('x', 200)",
-        "bare": "id int",
-    }
-    for name, columns in tables.items():
-        db.execute(f"create table {name}({columns}); revoke all on {name} from {one.config['database.user']}")
-        db.execute(f"insert into {name} select generate_series(1, 2000); alter publication p add table {name}")
-        error = one.trouble()
-        assert (error.code, error.where["table"]) == ("postgres.table_closed", f"public.{name}")
-    db.execute("insert into good values (1); insert into plain values (2001)")
-    one.catch_up(db)
-    assert (held(one), ids(one, "good")) == ({f"public.{name}": "postgres.table_closed" for name in tables}, [1])
-    db.execute(f"grant select on plain, large, bare to {one.config['database.user']}")
-    one.jobs = ({"id": "again", "kind": "snapshot", "wanted": "RUNNING", "spec": {"tables": [r"public\..*"]}},)
-    more_rows = itertools.count(2)
-    with pytest.raises(CdcError) as caught:
-        # Also while there is always something to read.
-        one.until(lambda: not db.execute("insert into good values (%s)", (next(more_rows),)))
-    assert caught.value.code == "postgres.table_returns"
-    one.kill()
-    one.start()
-    one.until(lambda: one.loaded() and len(one.events("r")) >= 3 * 2000)
-    assert (held(one), len(ids(one, "plain")), len(ids(one, "large"))) == ({}, 2001, 2000)
+def test_tables_that_the_role_may_not_read_are_held_back_and_come_back_with_the_right(source):
+    held_tables.tables_that_may_not_be_read_are_held_back(source)
+
+
+def test_with_the_policy_halt_no_table_that_may_not_be_read_is_held_back(source):
+    held_tables.with_the_policy_halt_none_is(source)
 
 
 def without_rights(one: Reader, db, tables: list[str]) -> Reader:
@@ -199,12 +180,6 @@ def test_a_role_that_may_read_no_table_at_all_does_not_start_and_leaves_no_slot(
 
 
 # -- schema changes ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def source(postgres, database):
-    with closing(PostgresDatabase(postgres, database, role=True)) as made:
-        yield made
 
 
 def test_each_schema_change_holds_its_own_table_back_and_no_other_row_is_lost(source):
