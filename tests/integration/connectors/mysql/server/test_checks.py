@@ -99,6 +99,12 @@ def test_a_setting_that_does_not_fit_is_named_and_mended(
         assert found(settings) == {}
 
 
+def test_inserts_that_lack_columns_are_refused_where_no_row_is_read(shop: LoggedServer):
+    with set_to(shop, "binlog_row_image", "'MINIMAL'"):
+        findings = found(settings_of(shop, snapshot__mode="no_data"))
+    assert [(code, finding.severity) for code, finding in findings.items()] == [(e.ROW_IMAGE, "error")]
+
+
 def test_the_id_of_the_server_itself_is_refused(shop: LoggedServer):
     ((own,),) = shop.ask("select @@global.server_id")
     findings = found(settings_of(shop, database__server__id=str(own)))

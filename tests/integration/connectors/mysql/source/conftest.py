@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.integration import one_worker
 
-from ..logged import LoggedServer, find_programs
-from .crash_stage import WITNESS, replicate
+from ..logged import LoggedServer
 from .reading import Reading
 
 
@@ -44,20 +42,3 @@ def worker(kafka: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[one
     one.wait_ready()
     yield one
     one.kill()
-
-
-@pytest.fixture(scope="package")
-def watched(devstack_dir: Path) -> Iterator[tuple[LoggedServer, LoggedServer]]:
-    """A server whose databases tests with processes make, and the witness, which follows it."""
-    programs = find_programs()
-    assert programs is not None
-    primary = LoggedServer(programs, devstack_dir / "mariadb-crashing")
-    replica = LoggedServer(programs, devstack_dir / "mariadb-witness", WITNESS)
-    try:
-        primary.start()
-        replica.start()
-        replicate(primary, replica)
-        yield primary, replica
-    finally:
-        primary.remove()
-        replica.remove()

@@ -14,8 +14,8 @@ from cdcworker.connectors.mysql import errors as e
 from cdcworker.connectors.mysql.gtid.mariadb import MariaDbPosition
 from cdcworker.schemas.errors import CdcError
 
+from ..crashes.crash_stage import replicate, wait_for_replica
 from ..logged import LoggedServer, find_programs
-from .crash_stage import replicate, wait_for_replica
 from .reading import Reading
 from .test_task import table, values
 
@@ -184,6 +184,7 @@ def test_a_server_that_lacks_what_was_read_halts_and_so_does_one_with_an_errant_
     one.kill()
 
 
+@pytest.mark.long
 def test_a_copy_that_was_put_back_is_not_read_on(devstack_dir: Path, reading: MakeReading) -> None:
     programs = find_programs()
     assert programs is not None

@@ -16,7 +16,7 @@ from tests.contract.source_crashes import DEADLINE_S, CrashStage, Told
 from tests.waiting import pause
 
 from ..logged import LoggedServer
-from .reading import config_of
+from ..source.reading import config_of
 
 PARTED = ("mysql.part_read", "source.half_produced")
 """Met by transactions of which one poll takes a part only."""
