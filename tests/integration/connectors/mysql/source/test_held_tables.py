@@ -37,14 +37,17 @@ def test_each_schema_change_halts_and_goes_on_from_there_once_the_policy_lets_it
     schema_matrix.each_halts_until_the_policy_lets_it(source)
 
 
-@pytest.mark.parametrize("inside", [False, True], ids=["between transactions", "inside of one"])
+# A statement that alters a table ends the transaction in which it stands.
+@pytest.mark.parametrize(
+    "inside", [False, pytest.param(True, marks=pytest.mark.long)], ids=["between transactions", "inside of one"]
+)
 def test_every_schema_change_is_followed_with_the_right_rows_on_both_sides(
     source: MariaDbDatabase, inside: bool
 ) -> None:
     schema_matrix.each_is_followed(source, inside=inside)
 
 
-@pytest.mark.parametrize("policy", ["pause-table", "halt"])
+@pytest.mark.parametrize("policy", ["pause-table", pytest.param("halt", marks=pytest.mark.long)])
 def test_a_schema_change_that_the_policy_does_not_allow_stops_its_table_or_the_task(
     source: MariaDbDatabase, policy: str
 ) -> None:
