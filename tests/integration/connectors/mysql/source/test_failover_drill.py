@@ -14,7 +14,7 @@ from cdcworker.connectors.mysql import errors as e
 from cdcworker.connectors.mysql.gtid.mariadb import MariaDbPosition
 from cdcworker.schemas.errors import CdcError
 
-from ..crashes.crash_stage import replicate, wait_for_replica
+from ..crash_stage import replicate, wait_for_replica
 from ..logged import LoggedServer, find_programs
 from .reading import Reading
 from .test_task import table, values

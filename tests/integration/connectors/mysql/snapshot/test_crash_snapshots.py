@@ -13,9 +13,9 @@ import pytest
 from tests.contract.snapshot_crashes import PAUSE_S, POINTS, SMALL, LoadedStage, run_loading
 from tests.contract.source_crashes import EXACT, LOOSE
 
+from ..crash_stage import UNLOCKED, MariaDbStage
 from ..logged import LoggedServer
-from .crash_stage import UNLOCKED, MariaDbStage
-from .test_crash_matrix import ACTIONS
+from ..source.test_crash_matrix import ACTIONS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.mysql]
 ROWS = 5000

@@ -15,8 +15,8 @@ from cdcworker.schemas.change import JsonObject
 from tests.contract.source_crashes import DEADLINE_S, CrashStage, Told
 from tests.waiting import pause
 
-from ..logged import LoggedServer
-from ..source.reading import config_of
+from .logged import LoggedServer
+from .source.reading import config_of
 
 PARTED = ("mysql.part_read", "source.half_produced")
 """Met by transactions of which one poll takes a part only."""

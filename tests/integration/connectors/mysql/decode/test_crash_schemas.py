@@ -13,8 +13,8 @@ import pytest
 from tests.contract.schema_crashes import ChangingStage, Run, run_changing
 from tests.contract.source_crashes import EXACT, LOOSE
 
+from ..crash_stage import MariaDbStage
 from ..logged import LoggedServer
-from .crash_stage import MariaDbStage
 
 pytestmark = [pytest.mark.kafka, pytest.mark.mysql, pytest.mark.long]
 KEY = "drop primary key, add primary key"

@@ -11,8 +11,8 @@ import pytest
 
 from tests.contract.source_crashes import EXACT, LOOSE, SOURCE_POINTS, actions_of, run
 
+from ..crash_stage import PARTED, MariaDbStage
 from ..logged import LoggedServer
-from .crash_stage import PARTED, MariaDbStage
 
 pytestmark = [pytest.mark.kafka, pytest.mark.mysql]
 POINTS = ("mysql.streaming", "mysql.part_read", "mysql.read", *SOURCE_POINTS)

@@ -15,9 +15,9 @@ from tests.contract.signal_crashes import ASKED, POINTS, ROWS, AskedStage, run_a
 from tests.contract.snapshot_crashes import PAUSE_S, SMALL
 from tests.contract.source_crashes import EXACT, LOOSE
 
+from ..crash_stage import UNLOCKED, MariaDbStage
 from ..logged import LoggedServer
-from .crash_stage import UNLOCKED, MariaDbStage
-from .test_crash_matrix import ACTIONS
+from ..source.test_crash_matrix import ACTIONS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.mysql]
 
