@@ -222,6 +222,13 @@ PERMISSION: Final = declare(
     "The database user lacks a right",
     "Grant what the message names, to the connector's user.",
 )
+TABLE_CLOSED: Final = declare(
+    "mysql.table_closed",
+    "data",
+    "The database user may not read a table's rows",
+    "GRANT SELECT on the table to database.user; a snapshot of the table, or a changed config, then takes it back and reads its rows."
+    " With snapshot.mode=no_data the right is not needed.",
+)
 SERVER: Final = declare(
     "mysql.server_error",
     "config",

@@ -33,9 +33,10 @@ class RowObserver(Protocol):
 
 class RowEvent:
     """One event of one table. `data` is the message as the source has it, of which only the source reads anything;
-    `same`: the update changes none of the captured columns; `emitted`: the event is handed on."""
+    `same`: the update changes none of the captured columns; `is_partial`: values were not sent that no reader has from before;
+    `emitted`: the event is handed on."""
 
-    __slots__ = ("after", "before", "data", "emitted", "key_changed", "op", "same", "unchanged")
+    __slots__ = ("after", "before", "data", "emitted", "is_partial", "key_changed", "op", "same", "unchanged")
 
     def __init__(self, op: Op, data: Any) -> None:
         self.op = op
@@ -45,4 +46,5 @@ class RowEvent:
         self.unchanged: tuple[int, ...] = ()
         self.key_changed = False
         self.same = False
+        self.is_partial = False
         self.emitted = True

@@ -145,7 +145,7 @@ class WatermarkSnapshot:
             touch = touch_of(self._transaction, plan, event)
             for window in windows:
                 window.touched(touch)
-        if event.unchanged and (event.key_changed or self._completes):
+        if event.unchanged and (event.is_partial or event.key_changed or self._completes):
             for table in tables:
                 if table.parts and table.fresh:
                     self._read_again(table, plan, event.data)
@@ -179,8 +179,8 @@ class WatermarkSnapshot:
             self.loader.again(table, [key])
 
     def moved(self, plan: TablePlan, message: Any) -> bool:
-        """A row that was handed on under a new key without its unsent values, which no reader need have under that
-        key, is read again once its transaction has ended. False: it will be read in any case, or was seen to."""
+        """A row that was handed on without unsent values which no reader need have, as under a new key, is read again once its
+        transaction has ended. False: it will be read in any case, or was seen to."""
         table_id = plan.table.table_id
         tables = self._of(table_id)
         if table_id not in self.progress.loaded or any(table.fresh for table in tables):

@@ -75,7 +75,7 @@ class SignalTable:
             else:
                 log.info("signal type=%s id=%s", kind, identity)
                 act(stage, identity, data)
-                hit("postgres.signal_followed")
+                hit("snapshot.signal_followed")
 
 
 def _execute(stage: SignalStage, identity: str, data: JsonObject) -> None:

@@ -109,6 +109,11 @@ def has_form(logged: ColumnType, catalog: ColumnType) -> bool:
     return (logged.code, logged.length, logged.scale) == (catalog.code, catalog.length, catalog.scale)
 
 
+def describes(catalog: CatalogColumn, logged: ColumnType) -> bool:
+    """Returns whether what the catalog says of a column is true of the type that the log gives it: it may have been altered since."""
+    return catalog.type is None or (has_form(logged, catalog.type) and _agrees(logged, catalog.type))
+
+
 def completed(table: TableMap, catalog: CatalogTable | None) -> TableMap:
     """Returns the map with what the catalog adds. Raises CatalogMisfit."""
     if catalog is None:

@@ -27,6 +27,8 @@ class CatalogColumn(NamedTuple):
     default: Any = NO_DEFAULT
     is_json: bool = False
     """MariaDB: a text that is checked to be JSON."""
+    is_virtual: bool = False
+    """It is computed when it is read: a log with minimal images of rows lacks its value, though that may be another one."""
 
 
 class CatalogTable(NamedTuple):
@@ -65,7 +67,8 @@ def _column(row: tuple[Any, ...], checked: frozenset[str], *, is_mariadb: bool) 
         kind = None
     is_nullable = nullable == "YES"
     constant = constant_of(default, str(extra), is_mariadb=is_mariadb, nullable=is_nullable, missing=NO_DEFAULT)
-    return CatalogColumn(str(name), kind, is_nullable, str(text), constant, name in checked or data_type == "json")
+    is_json, is_virtual = name in checked or data_type == "json", "VIRTUAL" in str(extra).upper()
+    return CatalogColumn(str(name), kind, is_nullable, str(text), constant, is_json, is_virtual)
 
 
 def _checked_as_json(connection: Connection, database: str, name: str) -> frozenset[str]:

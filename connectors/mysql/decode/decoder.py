@@ -16,6 +16,7 @@ from cdcworker.connectors.capture.stream.transaction_metadata import Transaction
 from cdcworker.connectors.mysql import errors as e
 from cdcworker.connectors.mysql.binlog import plain_events as plain
 from cdcworker.connectors.mysql.binlog.event_reader import Event
+from cdcworker.connectors.mysql.binlog.format_description import FormatDescription
 from cdcworker.connectors.mysql.binlog.gtid_events import Gtid, MariaDbTransaction
 from cdcworker.connectors.mysql.binlog.rows import UNSENT, Operation, Rows
 from cdcworker.connectors.mysql.binlog.rows import Row as LoggedRow
@@ -103,8 +104,8 @@ class BinlogDecoder:
         """Rows of it that have been read."""
         self.out: list[Change | EncodedRecords] = []
         self.incomplete: list[tuple[TablePlan, LoggedRow]] = []
-        """Rows that were handed on without values that were not logged, under a new key or where whole rows are wanted. The caller
-        takes them."""
+        """Rows that were handed on without values that were not logged: where no reader has them, under a new key, or where whole rows
+        are wanted. The caller takes them."""
         self.observer: RowObserver | None = None
         self.listeners: dict[str, Callable[[TablePlan, Row], None]] = {}
         """Of new rows, by the full names of tables."""
@@ -117,6 +118,7 @@ class BinlogDecoder:
             plain.XaPrepare: self._on_xa_prepare,
             plain.StatementText: self._on_statement_text,
             plain.Incident: self._on_incident,
+            FormatDescription: self._on_file,
         }
 
     def resume(self, rows: int, identity: str = "") -> None:
@@ -190,6 +192,13 @@ class BinlogDecoder:
 
     def _on_incident(self, event: Event, _: plain.Incident) -> None:
         raise self._error(event, e.LOG_INCIDENT, "the server has logged an incident")
+
+    def _on_file(self, event: Event, _: FormatDescription) -> None:
+        """A file begins, and transactions end in the file that they begin in: the server died while it wrote this one, which never was
+        committed."""
+        if self.transaction is not None:
+            self._go_back(event, self._begun_at)
+            self.transaction = None
 
     def _on_statement_text(self, _: Event, body: plain.StatementText) -> None:
         if self.transaction is not None and self._options.shows_query:
@@ -283,6 +292,11 @@ class BinlogDecoder:
             raise self._error(
                 event, e.MALFORMED_EVENT, "a transaction is rolled back to a savepoint that it does not have"
             )
+        self._go_back(event, to)
+        if not is_partial:
+            self._end()
+
+    def _go_back(self, event: Event, to: _Savepoint) -> None:
         if to.at < 0:
             raise self._error(event, e.ROLLED_BACK, "a transaction is rolled back of which a part was handed on")
         del self.out[to.at :]
@@ -290,8 +304,6 @@ class BinlogDecoder:
             self._options.transactions.go_back(to.counts)
         if self.observer:
             self.observer.undone()
-        if not is_partial:
-            self._end()
 
     # -- rows -------------------------------------------------------------------------------------------------------
 
@@ -331,6 +343,7 @@ class BinlogDecoder:
             raise CdcError(e.VALUE, text, where={"table": plan.name, "position": source["pos"]}) from None
         after, unchanged = _filled(before, after)
         moved = before is not None and after is not None and differ(before, after, plan.out.key)
+        is_partial = bool(unchanged) and _is_partial(plan, op, row, unchanged)
         if plan.name in self.listeners and op == "c" and after is not None:
             self.listeners[plan.name](plan, after)
         if self.observer or self._options.skipped or self._options.skips_same:
@@ -338,9 +351,10 @@ class BinlogDecoder:
             event.before, event.after, event.unchanged = _nulled(before), after, unchanged
             event.key_changed = moved and before is not None and differ(before, after or (), plan.table.key)
             event.same = op == "u" and before == after
+            event.is_partial = is_partial
             if not self._keeps(plan, event, moved=moved):
                 return
-        if unchanged and op == "u" and plan.table.key and (moved or self._options.completes):
+        if is_partial or (unchanged and plan.table.key and (moved or self._options.completes)):
             self.incomplete.append((plan, row))
         if moved and before is not None and after is not None:
             self._move(plan, source, index, (before, after, unchanged))
@@ -424,6 +438,14 @@ def _filled(before: Row | None, after: Row | None) -> tuple[Row | None, tuple[in
     values = [old[i] if value is UNSENT else value for i, value in enumerate(after)]
     unchanged = tuple(i for i, value in enumerate(values) if value is UNSENT)
     return tuple(None if value is UNSENT else value for value in values), unchanged
+
+
+def _is_partial(plan: TablePlan, op: Op, row: LoggedRow, unchanged: tuple[int, ...]) -> bool:
+    """Returns whether values that were not sent may be others than readers have: whatever is not sent of an insert is a default, and a
+    column that is computed may have another value."""
+    if op == "c" or not plan.virtual.isdisjoint(unchanged):
+        return True
+    return row.after is not None and plan.may_replace(row.after, unchanged)
 
 
 def _nulled(row: Row | None) -> Row | None:

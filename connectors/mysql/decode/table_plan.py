@@ -13,11 +13,12 @@ from cdcworker.connectors.capture.column_mapping import MappedType
 from cdcworker.connectors.mysql.binlog.rows import UNSENT, Image
 from cdcworker.connectors.mysql.binlog.table_map import Column as LoggedColumn
 from cdcworker.connectors.mysql.binlog.table_map import TableMap
+from cdcworker.connectors.mysql.catalog.completion import describes
 from cdcworker.connectors.mysql.catalog.tables import CatalogColumn, CatalogTable
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
-from cdcworker.connectors.mysql.decode.value_types import length_of, map_type, type_parameters
+from cdcworker.connectors.mysql.decode.value_types import length_of, map_type, source_type_of, type_parameters
 from cdcworker.connectors.mysql.errors import CAPTURE, PARTIAL_JSON, TYPE_UNKNOWN, UnknownTypeError
-from cdcworker.connectors.mysql.types.column import STRINGS, ColumnType, TypeCode
+from cdcworker.connectors.mysql.types.column import LARGE, STRINGS, ColumnType, TypeCode
 from cdcworker.connectors.mysql.types.json_diff import JsonDiff
 from cdcworker.schemas.change import NO_DEFAULT, Column, Row, Table
 from cdcworker.schemas.errors import CdcError
@@ -42,6 +43,8 @@ class TablePlan:
     parsers: tuple[Parse, ...]
     types: tuple[ColumnType, ...]
     """Of the captured columns."""
+    virtual: frozenset[int] = frozenset()
+    """Places of columns that are computed when they are read."""
 
     @property
     def name(self) -> str:
@@ -59,6 +62,12 @@ class TablePlan:
             else:
                 out.append(parse(value))
         return tuple(out)
+
+    def may_replace(self, image: Image, unchanged: Sequence[int]) -> bool:
+        """Returns whether the new image of an update may be that of a REPLACE: it holds the key, which only a statement that inserts names,
+        and lacks values, which then are defaults. Images that lack large values only always hold the key."""
+        is_named = all(image[self.taken[place]] is not UNSENT for place in self.table.key)
+        return is_named and any(self.types[place].code not in LARGE for place in unchanged)
 
     def _same(self, value: JsonDiff, column: Column) -> Any:
         """A difference without changes is the value as it was, which is not logged; others need a value that they are applied to."""
@@ -101,7 +110,8 @@ class TablePlanner:
         old_row = names if self.whole_rows or not key_names else key_names
         out = self.settings.keys.rekeyed(table, old_row, WHOLE_ROWS, CAPTURE)
         types = tuple(logged.columns[i].type for i in taken)
-        return TablePlan(table, out, tuple(taken), tuple(parse for _, parse in made), types)
+        virtual = frozenset(i for i, name in enumerate(names) if name in by_name and by_name[name].is_virtual)
+        return TablePlan(table, out, tuple(taken), tuple(parse for _, parse in made), types, virtual)
 
     def _column(
         self, logged: TableMap, place: int, known: CatalogColumn | None, key: Sequence[str]
@@ -109,6 +119,9 @@ class TablePlanner:
         column = logged.columns[place]
         full = (logged.schema, logged.table, column.name)
         where = {"table": f"{logged.schema}.{logged.table}", "column": column.name}
+        if known is not None and not describes(known, column.type):
+            # The log is of a time at which the column had another type.
+            known = None
         try:
             plain = map_type(column, known, self.settings.modes)
         except UnknownTypeError as exc:
@@ -118,7 +131,7 @@ class TablePlanner:
         masked = self._masked(plain, full, length_of(column.type), in_key=is_exact)
         type_name = column.type.code.name if known is None else known.source_type.partition("(")[0]
         shown = self.settings.propagated.apply(masked, full, type_name, partial(type_parameters, column, known))
-        source_type = "" if known is None else without_width(known.source_type)
+        source_type = source_type_of(column.type) if known is None else without_width(known.source_type)
         if masked is not plain and not in_key:
             source_type = "text"
         is_required = not column.is_nullable or in_key

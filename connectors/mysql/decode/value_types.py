@@ -42,6 +42,22 @@ _TIMESTAMPS: Final = frozenset({TypeCode.TIMESTAMP, TypeCode.TIMESTAMP2})
 _SPANS: Final = frozenset({TypeCode.TIME, TypeCode.TIME2})
 _DECLARED: Final = frozenset({"inet4", "inet6"})
 
+_NAMES: Final = {
+    TypeCode.TINY: "tinyint",
+    TypeCode.SHORT: "smallint",
+    TypeCode.INT24: "mediumint",
+    TypeCode.LONG: "int",
+    TypeCode.LONGLONG: "bigint",
+    TypeCode.FLOAT: "float",
+    TypeCode.DOUBLE: "double",
+    TypeCode.DATE: "date",
+    TypeCode.TIME2: "time",
+    TypeCode.DATETIME2: "datetime",
+    TypeCode.TIMESTAMP2: "timestamp",
+    TypeCode.JSON: "json",
+}
+"""What the catalog calls types that need no more than their code."""
+
 
 def map_type(column: Column, catalog: CatalogColumn | None, modes: HandlingModes) -> MappedType:
     """Returns the mapping of a column. `catalog` tells what the log does not, as far as it is known. Raises UnknownTypeError."""
@@ -196,6 +212,21 @@ def length_of(kind: ColumnType) -> int:
     if kind.code not in (TypeCode.STRING, TypeCode.VARCHAR) or kind.collation in (None, charsets.BINARY):
         return 0
     return kind.length // charsets.bytes_per_character(kind.collation)
+
+
+def source_type_of(kind: ColumnType) -> str:
+    """Returns a type in the catalog's words, by what the log says of it; empty where that does not tell it apart from others."""
+    name = _NAMES.get(kind.code, "")
+    if kind.code is TypeCode.NEWDECIMAL:
+        name = f"decimal({kind.length},{kind.scale})"
+    elif kind.code in (TypeCode.VARCHAR, TypeCode.STRING) and not kind.declared:
+        size = length_of(kind)
+        fixed = kind.code is TypeCode.STRING
+        texts, octets = ("char", "binary") if fixed else ("varchar", "varbinary")
+        name = f"{texts}({size})" if size else f"{octets}({kind.length})" if kind.collation == charsets.BINARY else ""
+    elif kind.length and kind.code in (TypeCode.TIME2, TypeCode.DATETIME2, TypeCode.TIMESTAMP2):
+        name = f"{name}({kind.length})"
+    return f"{name} unsigned" if kind.is_unsigned and kind.code is not TypeCode.YEAR else name
 
 
 def type_parameters(column: Column, catalog: CatalogColumn | None) -> dict[str, str]:

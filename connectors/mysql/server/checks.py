@@ -113,10 +113,17 @@ def _format(examined: ExaminedServer) -> Iterable[CheckResult]:
 
 
 def _row_image(examined: ExaminedServer) -> Iterable[CheckResult]:
-    if examined.facts["binlog_row_image"].upper() == "MINIMAL":
-        # A default that an INSERT does not name is in no image, and a record of an insert cannot leave it out.
-        text = "an INSERT logs only the columns that it names, so that records would lack the others"
+    is_minimal, settings = examined.facts["binlog_row_image"].upper() == "MINIMAL", examined.settings
+    if is_minimal and settings.snapshot_mode == "no_data" and not settings.completes_rows:
+        # A default that an INSERT does not name is in no image: only the table tells it.
+        text = "an INSERT logs only the columns that it names, and snapshot.mode says that no row is read"
         yield _setting(examined, "binlog_row_image", "FULL", "error", e.ROW_IMAGE, text)
+    elif is_minimal:
+        text = (
+            "an INSERT logs only the columns that it names, so that each row is read again, and an update only those that it changes, so"
+            " that values are missing in records, where they are marked as not sent"
+        )
+        yield _setting(examined, "binlog_row_image", "FULL", "warning", e.ROW_IMAGE, text)
     else:
         text = "values that a statement does not change may be missing in records, where they are marked as not sent"
         yield _setting(examined, "binlog_row_image", "FULL", "warning", e.ROW_IMAGE, text)

@@ -23,7 +23,7 @@ from cdcworker.connectors.capture.snapshot.row_identity import Identity, KeyText
 from cdcworker.connectors.mysql.catalog.tables import read_table
 from cdcworker.connectors.mysql.decode.captured_plans import map_of
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan, TablePlanner
-from cdcworker.connectors.mysql.errors import TYPE_UNKNOWN, VALUE
+from cdcworker.connectors.mysql.errors import TABLE_CLOSED, TYPE_UNKNOWN, VALUE
 from cdcworker.connectors.mysql.server.connection import translate
 from cdcworker.connectors.mysql.server.facts import read_facts
 from cdcworker.connectors.mysql.server.grants import quoted
@@ -40,6 +40,7 @@ from cdcworker.connectors.mysql.snapshot.selected_values import (
 from cdcworker.connectors.mysql_client.error_numbers import RIGHTS, number_of
 from cdcworker.schemas.change import Row
 from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.failpoints import hit
 
 if TYPE_CHECKING:
     from cdcworker.connectors.mysql_client.client import Connection
@@ -66,7 +67,8 @@ class SelectedChunk(ReadChunk):
 
 
 class ChunkReader:
-    """Reads rows over a connection of its own; used by one thread at a time."""
+    """Reads rows over a connection of its own; used by one thread at a time. `lock_ms`: how long a read waits for a lock on a table, in
+    milliseconds, of which the server counts whole seconds."""
 
     def __init__(self, connection: Connection, planner: TablePlanner, name_of: NameOf, lock_ms: int) -> None:
         self._connection = connection
@@ -74,7 +76,7 @@ class ChunkReader:
         self._name_of = name_of
         self._facts = read_facts(connection)
         self._broken = False
-        connection.do(f"set session lock_wait_timeout = {max(1, lock_ms // 1000)}, innodb_lock_wait_timeout = 1")
+        connection.do(f"set session lock_wait_timeout = {-(-lock_ms // 1000)}, innodb_lock_wait_timeout = 1")
 
     def survey(self, table_id: int, parts_max: int, bytes_min: int) -> TableSurvey:
         """Divides a table whose key begins with a whole number by the least and the greatest of them."""
@@ -104,11 +106,14 @@ class ChunkReader:
                     raise KeyChanged
                 if not want.must_see.met(view.snap):
                     raise NotVisibleYet
+                hit("snapshot.snapshot_taken")
                 if want.tells_absent and want.keys and self._hands_on_deletions(plan):
                     chunk.absent = self._absent(plan, want.keys)
                 self._read(chunk, want)
+                hit("snapshot.rows_read")
             finally:
                 self._connection.rollback()
+        hit("snapshot.read_ended")
         if len(want.keys) > 1 and len(chunk.unread) == len(want.keys):
             # Equal to them, but in other words (5.0 and 5.00): one by one it is plain whose row came.
             chunk = self.chunk(replace(want, keys=want.keys[:1]))
@@ -260,7 +265,9 @@ class ChunkReader:
                 raise TableLocked from exc
             if number == _CHANGED:
                 raise NotVisibleYet from exc
-            self._broken = number not in RIGHTS
+            if number in RIGHTS:
+                raise CdcError(TABLE_CLOSED, f"error {number}", where=where) from exc
+            self._broken = True
             raise translate(exc, where) from exc
 
 

@@ -26,7 +26,7 @@ from cdcworker.connectors.mysql.binlog.rows import Row as LoggedRow
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.decode.captured_plans import map_of
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan, TablePlanner, table_number
-from cdcworker.connectors.mysql.errors import CAPTURE
+from cdcworker.connectors.mysql.errors import CAPTURE, ROW_IMAGE
 from cdcworker.connectors.mysql.server.log_files import log_end
 from cdcworker.connectors.mysql.server.steady_connection import SteadyConnection
 from cdcworker.connectors.mysql.snapshot.read_view import LogPlace
@@ -34,6 +34,7 @@ from cdcworker.connectors.mysql.snapshot.row_emitter import RowEmitter
 from cdcworker.connectors.mysql.source.position import progress_of
 from cdcworker.connectors.mysql.source.session import Session
 from cdcworker.schemas.change import Change, EncodedRecords
+from cdcworker.schemas.errors import CdcError
 
 log = logging.getLogger(__name__)
 
@@ -122,11 +123,20 @@ def _again(session: Session, progress: SnapshotProgress, found: Mapping[TableNam
 
 
 def incomplete(session: Session, plan: TablePlan, row: LoggedRow) -> None:
-    """A row has come without a value that was not logged: under a new key, or in a topic that has to hold whole rows."""
+    """A row has come without a value that was not logged and that readers need: it is read again. CdcError `mysql.row_image` for an
+    insert that cannot be."""
     snapshot, settings = session.snapshot, session.settings
     database, name = plan.table.path
     is_wanted = settings.completes_rows or wants_rows(settings, (plan.table.table_id, database, name))
-    if snapshot and is_wanted and snapshot.moved(plan, row):
+    if row.before is None and not (is_wanted and plan.table.key):
+        why = (
+            "no rows are read of the table"
+            if plan.table.key
+            else "the table has no key by which it could be read again"
+        )
+        text = f"an insert was logged without columns that it does not name, and {why}"
+        raise CdcError(ROW_IMAGE, text, where={"table": plan.name})
+    if snapshot and is_wanted and plan.table.key and snapshot.moved(plan, row):
         session.observe()
 
 

@@ -30,9 +30,6 @@ from cdcworker.connectors.mysql.transport.dump_stream import DumpStream
 from cdcworker.schemas.change import Change, EncodedRecords, JsonObject
 from cdcworker.schemas.errors import CdcError
 
-LOCK_MS = 1_000
-"""How long a read may wait for a lock on a table."""
-
 
 @dataclass
 class Connections:
@@ -47,7 +44,8 @@ class Connections:
     def reader(self, planner: TablePlanner, name_of: NameOf) -> ChunkReader:
         """The reader of tables without a key, which are read while the stream stands still; opened when first needed."""
         if self._reader is None or self._reader.is_broken():
-            self._reader = ChunkReader(opened(self.settings), planner, name_of, LOCK_MS)
+            lock_ms = self.settings.raw["snapshot.lock.timeout.ms"]
+            self._reader = ChunkReader(opened(self.settings), planner, name_of, lock_ms)
         return self._reader
 
     def close(self) -> None:

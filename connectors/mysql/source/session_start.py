@@ -42,7 +42,7 @@ from cdcworker.connectors.mysql.snapshot.row_emitter import RowEmitter
 from cdcworker.connectors.mysql.source import captured_tables as tables
 from cdcworker.connectors.mysql.source import position_checks
 from cdcworker.connectors.mysql.source.position import NO_PLACE, FilePlace, StoredPosition
-from cdcworker.connectors.mysql.source.session import LOCK_MS, Connections, Scope, Session, StreamState
+from cdcworker.connectors.mysql.source.session import Connections, Scope, Session, StreamState
 from cdcworker.connectors.mysql.source.stream_plans import StreamPlans
 from cdcworker.connectors.mysql.source_block import source_schema
 from cdcworker.connectors.mysql.transport.commands import FileStart, GtidStart, MariaDbStart, Reader, Start
@@ -206,8 +206,9 @@ def _prepare_rows(session: Session, progress: SnapshotProgress, template: JsonOb
     limits = ReadLimits(
         raw["snapshot.max.threads"], raw["snapshot.chunk.max.bytes"], raw["snapshot.inflight.max.bytes"]
     )
+    lock_ms = raw["snapshot.lock.timeout.ms"]
     readers = session.connections.readers = ReaderPool(
-        lambda: ChunkReader(opened(settings), planner, scope.name_of, LOCK_MS), limits.threads, _translated
+        lambda: ChunkReader(opened(settings), planner, scope.name_of, lock_ms), limits.threads, _translated
     )
     loader = ChunkScheduler(progress, readers, limits, e.CAPTURE, partial(_is_busy, session))
     session.emitter = RowEmitter(

@@ -61,6 +61,13 @@ STRINGS: Final = frozenset(
     }
 )
 """Strings of text and of bytes."""
+LARGE: Final = frozenset(
+    {
+        *(TypeCode.TINY_BLOB, TypeCode.MEDIUM_BLOB, TypeCode.LONG_BLOB, TypeCode.BLOB, TypeCode.BLOB_COMPRESSED),
+        *(TypeCode.JSON, TypeCode.GEOMETRY, TypeCode.VECTOR),
+    }
+)
+"""Values that binlog_row_image = NOBLOB leaves out where they are not changed."""
 _ONE_BYTE: Final = frozenset(
     {
         *(TypeCode.FLOAT, TypeCode.DOUBLE, TypeCode.BLOB, TypeCode.BLOB_COMPRESSED, TypeCode.GEOMETRY, TypeCode.JSON),

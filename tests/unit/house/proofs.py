@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
+SUITES = "tests.contract"
 
 
 @dataclass(frozen=True)
@@ -39,21 +40,42 @@ class Proof:
         )
 
     def can_fail(self) -> bool:
-        """It says what has to be, itself or in functions of its module that it calls."""
-        functions = {node.name: node for node in self.module.body if isinstance(node, ast.FunctionDef)}
-        seen: set[str] = set()
-        waiting = [self.function]
+        """It says what has to be, itself or in functions of its module, or of a suite over several implementations, that it calls."""
+        seen: set[ast.FunctionDef] = set()
+        waiting = [(self.module, self.function)]
         while waiting:
-            for node in ast.walk(waiting.pop()):
+            module, function = waiting.pop()
+            functions = _functions(module)
+            for node in ast.walk(function):
                 if isinstance(node, ast.Assert):
                     return True
                 name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
                 if name == "pytest.raises":
                     return True
-                if name in functions and name not in seen:
-                    seen.add(name)
+                if name in functions and functions[name][1] not in seen:
+                    seen.add(functions[name][1])
                     waiting.append(functions[name])
         return False
+
+
+def _functions(module: ast.Module) -> dict[str, tuple[ast.Module, ast.FunctionDef]]:
+    """The functions of a module, and those of suites by the names under which it imports them."""
+    found: dict[str, tuple[ast.Module, ast.FunctionDef]] = {}
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef):
+            found[node.name] = module, node
+        elif isinstance(node, ast.ImportFrom) and str(node.module).startswith(SUITES):
+            folder = str(node.module).replace(".", "/")
+            is_whole = (ROOT / folder).is_dir()
+            for name in node.names:
+                suite, called = (
+                    _module(f"{folder}/{name.name}.py" if is_whole else f"{folder}.py"),
+                    name.asname or name.name,
+                )
+                for one in suite.body:
+                    if isinstance(one, ast.FunctionDef) and (is_whole or one.name == name.name):
+                        found[f"{called}.{one.name}" if is_whole else called] = suite, one
+    return found
 
 
 @cache

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from .crash_stage import WITNESS, replicate
 from .logged import LoggedServer, find_programs
 
 
@@ -21,3 +22,20 @@ def logged(devstack_dir: Path) -> Iterator[LoggedServer]:
         yield server
     finally:
         server.remove()
+
+
+@pytest.fixture(scope="package")
+def watched(devstack_dir: Path) -> Iterator[tuple[LoggedServer, LoggedServer]]:
+    """A server whose databases tests with processes make, and the witness, which follows it."""
+    programs = find_programs()
+    assert programs is not None
+    primary = LoggedServer(programs, devstack_dir / "mariadb-crashing")
+    replica = LoggedServer(programs, devstack_dir / "mariadb-witness", WITNESS)
+    try:
+        primary.start()
+        replica.start()
+        replicate(primary, replica)
+        yield primary, replica
+    finally:
+        primary.remove()
+        replica.remove()

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.integration.connectors.postgres.source.test_crash_matrix import EXACT, LOOSE, Child, Stage, run
+from tests.contract.source_crashes import EXACT, LOOSE, Child, run
+from tests.integration.connectors.postgres.source.test_crash_matrix import Stage
 
 from .broker_between import ANSWER, CUT, REQUEST, Between
 

@@ -78,7 +78,7 @@ def set_to(server: LoggedServer, name: str, value: str) -> Iterator[None]:
     [
         ("binlog_format", "'STATEMENT'", e.LOG_FORMAT, "error", "log.format"),
         ("binlog_format", "'MIXED'", e.LOG_FORMAT, "error", "log.format"),
-        ("binlog_row_image", "'MINIMAL'", e.ROW_IMAGE, "error", "log.row_image"),
+        ("binlog_row_image", "'MINIMAL'", e.ROW_IMAGE, "warning", "log.row_image"),
         ("binlog_row_image", "'NOBLOB'", e.ROW_IMAGE, "warning", "log.row_image"),
         ("binlog_row_metadata", "'NO_LOG'", e.ROW_METADATA, "note", "log.row_metadata"),
         ("binlog_expire_logs_seconds", "3600", e.LOG_EXPIRY, "warning", "log.expiry"),
@@ -97,6 +97,12 @@ def test_a_setting_that_does_not_fit_is_named_and_mended(
         assert result.fix is not None
         shop.ask(*result.fix.statements)
         assert found(settings) == {}
+
+
+def test_inserts_that_lack_columns_are_refused_where_no_row_is_read(shop: LoggedServer):
+    with set_to(shop, "binlog_row_image", "'MINIMAL'"):
+        findings = found(settings_of(shop, snapshot__mode="no_data"))
+    assert [(code, finding.severity) for code, finding in findings.items()] == [(e.ROW_IMAGE, "error")]
 
 
 def test_the_id_of_the_server_itself_is_refused(shop: LoggedServer):

@@ -17,7 +17,7 @@ from cdcworker.connectors.capture.snapshot.chunks import (
     TableLocked,
 )
 from cdcworker.connectors.mysql.decode.table_plan import TablePlanner
-from cdcworker.connectors.mysql.errors import PERMISSION, VALUE
+from cdcworker.connectors.mysql.errors import TABLE_CLOSED, VALUE
 from cdcworker.connectors.mysql.server.connection import opened
 from cdcworker.connectors.mysql.snapshot.chunk_reader import ChunkReader
 from cdcworker.connectors.mysql.snapshot.read_view import LogPlace
@@ -194,7 +194,7 @@ def test_a_table_that_the_user_may_not_read_is_named(logged: LoggedServer) -> No
     try:
         with pytest.raises(CdcError) as caught:
             reader.chunk(ChunkRequest(1, SEE_ALL))
-        assert (caught.value.code, caught.value.where) == (PERMISSION, {"table": "shop.c"})
+        assert (caught.value.code, caught.value.where) == (TABLE_CLOSED, {"table": "shop.c"})
         assert not reader.is_broken()
     finally:
         reader.close()

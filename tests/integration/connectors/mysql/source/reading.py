@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from cdcworker.connectors.api.context import TaskContext
 from cdcworker.connectors.mysql.source.connector import MySqlSource, MySqlTask
-from cdcworker.schemas.change import Change, JsonObject, Position
-from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.change import Change, JsonObject, PollBatch, Position
+
+from tests.contract.polled_task import PolledTask
 
 from ..logged import LoggedServer
-
-DEADLINE_S = 60.0
 
 
 def config_of(server: LoggedServer, **more: str) -> dict[str, str]:
@@ -33,62 +29,52 @@ def config_of(server: LoggedServer, **more: str) -> dict[str, str]:
     }
 
 
-class Reading:
+class Reading(PolledTask):
     """One run of a task after another, each from the last stored position. `changes` are those of stored positions."""
 
     def __init__(self, server: LoggedServer, **config: str) -> None:
+        super().__init__()
         self.config = config_of(server, **config)
         self.changes: list[Change] = []
-        self.position: JsonObject | None = None
-        self.watermark: JsonObject = {}
-        self.reports: list[JsonObject] = []
-        self.jobs: list[JsonObject] = []
-        self._open: list[Change] = []
         self.part: JsonObject | None = None
-        self._part: list[Change] = []
-        self.task: MySqlTask | None = None
+        self._part: list[Any] = []
 
-    def start(self, held: Mapping[str, CdcError] | None = None) -> Reading:
-        """`held`: tables that are held back from now on, as the engine does for an error that names one."""
-        context = TaskContext("c", 0, 1, "i", "", report=self.reports.append, jobs=lambda: self.jobs)
+    def make(self) -> MySqlTask:
+        context = TaskContext(
+            "c",
+            0,
+            self.task_epoch,
+            "i",
+            "",
+            report=self.reports.append,
+            jobs=lambda: self.jobs,
+            attempt=self.attempt,
+        )
         connector = MySqlSource(self.config)
         (share,) = connector.split(1)
         task = connector.task(share, context)
         assert isinstance(task, MySqlTask)
-        self.task = task
-        if held:
-            task.hold(held)
-        try:
-            task.open(self.position)
-        except BaseException:
-            task.close()
-            raise
-        return self
+        return task
 
-    def poll(self) -> None:
-        assert self.task is not None
-        batch = self.task.poll()
-        self._open += [change for change in batch.changes if isinstance(change, Change)]
-        self.watermark = batch.watermark or self.watermark
-        if batch.position is not None:
-            self.position = json.loads(json.dumps(batch.position))
-            self.changes += self._open
-            self._open = []
-            self.task.ack(self.position)
-        elif batch.part is not None:
-            self.part = json.loads(json.dumps(batch.part))
-            self._part = list(self._open)
+    def poll(self, *, ack: bool = True, commit: bool = True, parts: bool = False) -> PollBatch:
+        batch = super().poll(ack=ack, commit=commit, parts=parts)
+        if batch.part is not None:
+            self.part, self._part = batch.part, list(self.open_changes)
+        return batch
+
+    def commit(self, position: JsonObject) -> None:
+        self.changes += [change for change in self.open_changes if isinstance(change, Change)]
+        super().commit(position)
 
     def store_part(self) -> None:
         """The engine has committed what was handed on of a transaction, with the position inside it."""
-        self.position, self.changes = self.part, [*self.changes, *self._part]
-        self._open = []
+        assert self.part is not None
+        self.open_changes = self._part
+        self.commit(self.part)
 
-    def until(self, holds: Callable[[], Any]) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not holds():
-            assert time.monotonic() < deadline, f"{len(self.changes)} changes, {len(self._open)} open, {self.position}"
-            self.poll()
+    @property
+    def watermark(self) -> JsonObject:
+        return self.mark
 
     def until_loaded(self) -> None:
         self.until(lambda: self.position and not self.progress.get("loads") and self.progress.get("loaded"))
@@ -121,11 +107,4 @@ class Reading:
 
     def stop(self) -> None:
         """Ends the task; what it had handed on behind the last position is lost."""
-        self._open = []
-        task, self.task = self.task, None
-        if task is not None:
-            task.close()
-
-    def again(self) -> Reading:
-        self.stop()
-        return self.start()
+        self.kill()

@@ -14,11 +14,14 @@ from typing import Any
 
 import pytest
 from cdcworker.connectors.capture.stream import limits
+from cdcworker.connectors.mysql.source.task import MySqlTask
 from cdcworker.schemas.errors import CdcError
+
+from tests.contract.polled_task import DEADLINE_S
 
 from ..decode.decoded import variable
 from ..logged import LoggedServer
-from .reading import DEADLINE_S, Reading, config_of
+from .reading import Reading, config_of
 
 pytestmark = pytest.mark.mysql
 ROWS = 2_000
@@ -188,7 +191,7 @@ def test_an_idle_task_stores_that_it_has_moved_on(shop: LoggedServer, reading: M
     shop.ask("create database if not exists aside", "create or replace table aside.t (id int)")
     one = reading(shop).start()
     one.until_loaded()
-    assert one.task is not None
+    assert isinstance(one.task, MySqlTask)
     monkeypatch.setattr(one.task._pace, "_interval_s", 0.0)
     shop.ask("insert into aside.t values (1)")
     one.until(lambda: one.position and one.position["gtids"] == str(shop.position()))
@@ -313,7 +316,7 @@ def test_a_table_that_changes_is_held_back_while_others_go_on(shop: LoggedServer
         one.until(lambda: False)
     error = caught.value
     assert (error.code, error.where["table"]) == ("mysql.schema_paused", "shop.t")
-    assert one.task is not None
+    assert isinstance(one.task, MySqlTask)
     assert one.task.holds(error)
     one.stop()
     one.start({"shop.t": error})

@@ -9,7 +9,9 @@ from cdcworker.connectors.api.context import TaskContext
 from cdcworker.connectors.postgres.source.connector import PostgresSource
 from cdcworker.schemas.errors import CdcError
 
-from ..postgres_reader import Reader, materialise
+from tests.contract.polled_task import materialise
+
+from ..postgres_reader import Reader
 
 pytestmark = pytest.mark.postgres
 TABLES = [f"t{n}" for n in range(6)]

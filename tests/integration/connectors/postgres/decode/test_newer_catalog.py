@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ..postgres_reader import materialise
+from tests.contract.polled_task import materialise
 
 pytestmark = pytest.mark.postgres
 

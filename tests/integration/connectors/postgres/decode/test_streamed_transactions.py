@@ -8,7 +8,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from ..postgres_reader import Reader, materialise
+from tests.contract.polled_task import materialise
+
+from ..postgres_reader import Reader
 
 pytestmark = pytest.mark.postgres
 

@@ -7,7 +7,9 @@ from itertools import groupby
 import psycopg
 import pytest
 
-from ..postgres_reader import Reader, materialise
+from tests.contract.polled_task import materialise
+
+from ..postgres_reader import Reader
 
 pytestmark = pytest.mark.postgres
 

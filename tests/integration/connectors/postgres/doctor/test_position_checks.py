@@ -8,7 +8,9 @@ import pytest
 from cdcworker.connectors.postgres.server import publication_operations as operations
 from cdcworker.schemas.errors import CdcError
 
-from ..postgres_reader import Reader, halted, in_time, materialise, refused
+from tests.contract.polled_task import materialise
+
+from ..postgres_reader import Reader, halted, in_time, refused
 
 pytestmark = pytest.mark.postgres
 

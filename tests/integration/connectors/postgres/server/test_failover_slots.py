@@ -21,7 +21,9 @@ from cdcworker.connectors.postgres.source import lag_monitor as monitor
 from cdcworker.connectors.postgres.transport.server_functions import END_OF_LOG
 from cdcworker.schemas.errors import CdcError
 
-from ..postgres_reader import Reader, in_time, lsn, materialise, refused
+from tests.contract.polled_task import materialise
+
+from ..postgres_reader import Reader, in_time, lsn, refused
 from ..standbys import STANDBY_SLOT, copy, follow
 
 pytestmark = pytest.mark.postgres

@@ -13,7 +13,7 @@ from cdcworker.connectors.warehouses.postgres.ledger import PostgresLedger
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.quickstart.roles import make_reader, make_writer
 
-from ..postgres_reader import materialise
+from tests.contract.polled_task import materialise
 
 pytestmark = pytest.mark.postgres
 

@@ -12,8 +12,10 @@ from cdcworker.connectors.capture.snapshot import chunk_scheduler as loading
 from cdcworker.connectors.postgres.config.settings import parse
 from cdcworker.connectors.postgres.doctor.live_checks import check
 
-from ..postgres_reader import Reader, materialise, refused
-from .test_snapshots import asked, ended, reported
+from tests.contract.polled_task import asked, materialise
+
+from ..postgres_reader import Reader, refused
+from .test_snapshots import ended, reported
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(60)]
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import random
+from contextlib import closing
 
-import psycopg
 import pytest
 from cdcworker.connectors.snapshot_jobs import REPAIR_ROWS_MAX, RepairedRows, repair_spec
-from cdcworker.schemas import failpoints
+
+from tests.contract.polled_task import asked, materialise
+from tests.contract.snapshot_races import repaired
 
 from ..native_records import Registry
-from ..postgres_reader import Reader, apply, materialise
-from .test_snapshots import Interference, asked, ended, outcome
+from ..postgres_database import PostgresDatabase
+from .test_snapshots import ended, outcome
 
 pytestmark = pytest.mark.postgres
 
@@ -156,63 +157,20 @@ def test_one_repair_is_under_way_at_a_time(db, reader):
     assert brought(one, 0) == [("r", 1)]
 
 
-def proved(postgres, seed: int, *, natively: bool) -> None:
-    """One seeded run: a reader's rows are spoilt, all keys are repaired under interference and with a kill; then all is equal."""
-    database, rng, keys = postgres.create_database(), random.Random(seed), 150
-    with psycopg.connect(postgres.dsn(database), autocommit=True) as db:
-        db.execute("create table t(id int primary key, v text, big text, n int)")
-        db.execute("alter table t alter column big set storage external")
-        db.execute(
-            f"insert into t select g, 'v', repeat('b', 3000), 0 from generate_series(1, {keys - 1}) g where g % 3 > 0"
-        )
-        one = Reader(postgres, database, **{"snapshot.chunk.max.bytes": "40000", "snapshot.lock.timeout.ms": "20"})
-        one.registry = Registry() if natively else None
-        one.start().until(one.loaded)
-        rows, since = spoilt(materialise(one.log)["public", "t"], rng, keys), len(one.log)
-        others = Interference(postgres.dsn(database), seed, keys)
-        one.jobs = (repair("r", t=[["id"], *([str(key)] for key in range(keys))]),)
-        failpoints.listen(others.at)
-        try:
-            if rng.random() < 0.5:
-                for _ in range(rng.randrange(20)):
-                    one.poll()
-                one.kill()
-                one.start()
-            one.until(lambda: ended(one, "r"), 60)
-        finally:
-            failpoints.listen(None)
-            others.settle()
-        one.catch_up(db)
-        one.kill()
-        for change in one.log[since:]:
-            apply(rows, change)
-        found = {key[0]: (row["v"], row["big"], row["n"]) for key, row in rows.items() if key[0] != "moved"}
-        wanted = {row[0]: row[1:] for row in db.execute("select id, v, big, n from t").fetchall()}
-        assert found == wanted, f"seed {seed}"
-    postgres.drop_database(database)
-
-
-def spoilt(rows, rng, keys):
-    """The rows without some, with some that the table does not have, and with some other values."""
-    out = {}
-    for key in ((number,) for number in range(keys)):
-        row, kind = rows.get(key), rng.random()
-        if kind < 0.3:
-            row = None if row is not None else {"id": key[0], "v": "surplus", "big": "s", "n": 1}
-        elif kind < 0.5 and row is not None:
-            row = {**row, "v": "other", "n": -1}
-        if row is not None:
-            out[key] = row
-    return out
+def raced(postgres, seed: int) -> None:
+    name = postgres.create_database()
+    with closing(PostgresDatabase(postgres, name, natively=bool(seed % 2))) as database:
+        repaired(database, seed)
+    postgres.drop_database(name)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_spoilt_reader_is_right_whatever_is_changed_at_each_hand_over(postgres, seed):
-    proved(postgres, seed, natively=bool(seed % 2))
+    raced(postgres, seed)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_a_spoilt_reader_is_right_in_many_seeded_runs(postgres):
     for seed in range(2000, 2080):
-        proved(postgres, seed, natively=bool(seed % 2))
+        raced(postgres, seed)

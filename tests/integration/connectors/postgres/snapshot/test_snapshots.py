@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import logging
-import random
-import threading
 import time
 from contextlib import closing
 
 import psycopg
 import pytest
-from cdcworker.schemas import failpoints
 
-from ..native_records import Registry
-from ..postgres_reader import SLOWLY, Reader, drop_slot, lsn, materialise
+from tests.contract import held_tables
+from tests.contract.polled_task import asked, materialise
+from tests.contract.snapshot_races import proved
+
+from ..postgres_database import PostgresDatabase
+from ..postgres_reader import SLOWLY, drop_slot, lsn
 
 pytestmark = pytest.mark.postgres
-
-
-def asked(identity: str, wanted: str = "RUNNING", **spec) -> dict:
-    return {"id": identity, "kind": "snapshot", "wanted": wanted, "spec": spec, "own": True}
 
 
 def reported(one, identity: str) -> dict:
@@ -139,23 +136,9 @@ def test_a_part_of_a_table_without_a_key_is_refused_and_the_whole_of_it_is_read(
     assert [change.op for change in one.events("r", "t")] == ["t", *["r"] * 100]
 
 
-def test_a_large_table_without_a_key_is_held_back_and_a_request_for_it_fails(db, reader):
-    db.execute("create table large(id int); create table small(id int); create table keyed(id int primary key)")
-    for name, rows in {"large": 5000, "small": 100, "keyed": 5000}.items():
-        db.execute(f"insert into {name} select generate_series(1, {rows})")
-    one = reader(**{"snapshot.keyless.max.bytes": "65536"}).start()
-    error = one.trouble()
-    assert (error.code, error.where["table"]) == ("postgres.keyless_too_large", "public.large")
-    one.until(one.loaded)
-    assert {name: len(rows_of(one, name)) for name in ("large", "small", "keyed")} == {
-        "large": 0,
-        "small": 100,
-        "keyed": 5000,
-    }
-    db.execute("insert into small select generate_series(1, 5000)")
-    one.jobs = (asked("grown", tables=["public.small"]),)
-    one.until(lambda: ended(one, "grown"))
-    assert outcome(one, "grown")["error"]["code"] == "postgres.keyless_too_large"
+def test_a_large_table_without_a_key_is_held_back_and_a_request_for_it_fails(postgres, database):
+    with closing(PostgresDatabase(postgres, database, role=True)) as source:
+        held_tables.a_large_table_without_a_key_is_held_back(source)
 
 
 def test_signals_of_debezium_begin_and_stop_snapshots(db, reader, caplog):
@@ -331,146 +314,17 @@ def test_a_large_table_is_read_by_several_connections_in_ranges(db, reader):
 
 # -- no stale row -----------------------------------------------------------------------------------------------------
 
-PLACES = ("window_opened", "snapshot_taken", "rows_read", "read_ended", "before_emit")
 
-
-class Interference:
-    """At each hand-over of the algorithm others change the table: at once, or in transactions that stay open."""
-
-    def __init__(self, dsn: str, seed: int, keys: int) -> None:
-        self.rng = random.Random(seed)
-        self.keys = keys
-        self.version = 0
-        self.count = 0
-        self.most = 120
-        self.connections = [psycopg.connect(dsn) for _ in range(3)]
-        self.lock = threading.Lock()
-        self.acted = time.monotonic()
-
-    def at(self, name: str) -> None:
-        """Several threads may be at hand-overs at the same time; a connection is for one of them."""
-        with self.lock:
-            if name.removeprefix("snapshot.") in PLACES and self.count < self.most:
-                self.acted = time.monotonic()
-                for _ in range(self.rng.randrange(3)):
-                    self.act()
-
-    def act(self) -> None:
-        """Short lock waits only: two of the open transactions may want the same row."""
-        connection = self.rng.choice(self.connections)
-        self.count += 1
-        try:
-            connection.execute("set local lock_timeout = '5ms'")
-            for _ in range(self.rng.randrange(1, 4)):
-                self.change(connection)
-            if self.rng.random() < 0.8:
-                connection.rollback() if self.rng.random() < 0.1 else connection.commit()
-        except (psycopg.errors.LockNotAvailable, psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected):
-            connection.rollback()
-
-    def change(self, connection) -> None:
-        self.version += 1
-        key, other = self.rng.randrange(self.keys), self.rng.randrange(self.keys)
-        kind = self.rng.random()
-        value = f"{self.version}"
-        if kind < 0.35:
-            connection.execute("update t set v = %s where id = %s", (value, key))
-        elif kind < 0.45:
-            connection.execute("update t set n = n + 1 where id = %s", (key,))
-        elif kind < 0.6:
-            connection.execute("delete from t where id = %s", (key,))
-        elif kind < 0.8:
-            connection.execute(
-                "insert into t values (%s, %s, repeat(%s, 3000), 0) on conflict (id) do update set v = excluded.v",
-                (key, value, value[-1]),
-            )
-        elif kind < 0.97:
-            connection.execute(
-                "update t set id = %s where id = %s and not exists (select from t where id = %s)", (other, key, other)
-            )
-        else:
-            connection.execute("truncate t")
-
-    def are_done(self) -> bool:
-        """Where a read waits for all that they have left open, there is no hand-over at which they would end it."""
-        with self.lock:
-            if time.monotonic() - self.acted > 2:
-                self.acted = time.monotonic()
-                for connection in self.connections:
-                    connection.commit()
-        return self.count >= self.most
-
-    def settle(self) -> None:
-        for connection in self.connections:
-            connection.commit()
-            connection.close()
-
-
-def proved(postgres, seed: int, *, natively: bool) -> None:
-    """One seeded run: loads, restarts and a load on demand under interference; then all is equal, and nothing stale."""
-    database = postgres.create_database()
-    rng = random.Random(seed)
-    keys = 150
-    with psycopg.connect(postgres.dsn(database), autocommit=True) as db:
-        db.execute("create table t(id int primary key, v text, big text, n int)")
-        db.execute("alter table t alter column big set storage external")
-        db.execute(
-            f"insert into t select g, 'v', repeat('b', 3000), 0 from generate_series(1, {keys - 1}) g where g % 3 > 0"
-        )
-        threads = rng.choice(["1", "2", "3"])
-        config = {
-            "snapshot.chunk.max.bytes": "40000",
-            "snapshot.max.threads": threads,
-            "snapshot.lock.timeout.ms": "20",
-        }
-        one = Reader(postgres, database, **config)
-        one.registry = Registry() if natively else None
-        others = Interference(postgres.dsn(database), seed, keys)
-        failpoints.listen(others.at)
-        try:
-            one.start()
-            if rng.random() < 0.5:
-                for _ in range(rng.randrange(30)):
-                    one.poll()
-                one.kill()
-                one.start()
-            one.jobs = (asked("again", tables=["public.t"]),) if rng.random() < 0.5 else ()
-            others.most = 40 + rng.randrange(80)
-            one.until(lambda: others.are_done() or (one.loaded() and (not one.jobs or ended(one, "again"))), 60)
-        finally:
-            failpoints.listen(None)
-            others.settle()
-        one.until(lambda: not one.jobs or ended(one, "again"), 60)
-        one.catch_up(db)
-        one.kill()
-        rows = materialise(one.log).get(("public", "t"), {})
-        moved = {key for key in rows if key[0] == "moved"}
-        found = {key[0]: (row["v"], row["big"], row["n"]) for key, row in rows.items() if key not in moved}
-        wanted = {row[0]: row[1:] for row in db.execute("select id, v, big, n from t").fetchall()}
-        assert found == wanted, f"seed {seed}"
-        not_stale(one.log, seed)
-    postgres.drop_database(database)
-
-
-def not_stale(log: list, seed: int) -> None:
-    """A row that was read never brings back a version older than what an event of its key had said."""
-    last: dict[int, int] = {}
-    for change in log:
-        if change.op == "t":
-            last.clear()
-        elif change.op in ("c", "u", "r"):
-            key, version = change.after[0], int(change.after[1]) if change.after[1].isdigit() else 0
-            if change.op == "r":
-                assert version >= last.get(key, 0), f"seed {seed}: key {key}"
-            else:
-                last[key] = version
-        elif change.op == "d":
-            last.pop(change.before[0], None)
+def raced(postgres, seed: int, *, natively: bool) -> None:
+    name = postgres.create_database()
+    with closing(PostgresDatabase(postgres, name, natively=natively)) as database:
+        proved(database, seed)
+    postgres.drop_database(name)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_row_is_stale_whatever_is_changed_at_each_hand_over(postgres, seed):
-    proved(postgres, seed, natively=bool(seed % 2))
+    raced(postgres, seed, natively=bool(seed % 2))
 
 
 @pytest.mark.long
@@ -479,4 +333,4 @@ def test_no_row_is_stale_whatever_is_changed_at_each_hand_over(postgres, seed):
 def test_no_row_is_stale_in_many_seeded_runs(postgres, hundred):
     """240 of them with rows that are written out of the frames in which they are read, 80 with rows that are read."""
     for seed in range(1000 + 100 * hundred, 1080 + 100 * hundred):
-        proved(postgres, seed, natively=hundred < 3)
+        raced(postgres, seed, natively=hundred < 3)

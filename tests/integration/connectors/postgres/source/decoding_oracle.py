@@ -1,20 +1,12 @@
-"""What a slot of test_decoding says was committed, and what the source's records say, in the same words: PostgreSQL's own
-plugin and a reader of its text that shares nothing with the source.
-
-One change is (transaction, operation, id, v, big): `c`, `u`, `d`, `t` (truncate) or `m` (a logical message: prefix and
-content for id and v; its transaction is None where it belongs to none). A changed key is a deletion and an insertion.
-"""
+"""What a slot of test_decoding says was committed, in the words of `source_crashes`: PostgreSQL's own plugin and a reader of its text
+that shares nothing with the source."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
-MESSAGES = "message"
-"""Where logical messages are, beside the tables' names."""
-UNSENT = "__debezium_unavailable_value"
-"""Of a large value that an update left as it was."""
-Told = tuple[int | None, str, int | str | None, str | None, str | None]
+from tests.contract.source_crashes import MESSAGES, UNSENT, Told
+
 _LINE = re.compile(r"table ([^:]+): (INSERT|UPDATE|DELETE|TRUNCATE): (.*)", re.DOTALL)
 _FIELD = re.compile(r"(\w+)\[[^\]]+\]:('(?:[^']|'')*'|[^ ]+)")
 _MESSAGE = re.compile(r"message: transactional: ([01]) prefix: (.*?), sz: \d+ content:(.*)", re.DOTALL)
@@ -55,21 +47,3 @@ def _value(text: str) -> str | None:
     if text == "unchanged-toast-datum":
         return UNSENT
     return None if text == "null" else text.removeprefix("'").removesuffix("'").replace("''", "'")
-
-
-def told_of(record: dict) -> Told:
-    """The same of a record that was read from its topic."""
-    xid, op = record["source"]["txId"], record["op"]
-    if op == "m":
-        return xid, op, record["message"]["prefix"], record["message"]["content"].decode(), None
-    row = (record["before"] if op == "d" else record["after"]) or {}
-    return xid, op, row.get("id"), *((row["v"], row.get("big")) if op in "cur" else (None, None))
-
-
-def position_of(record: dict) -> tuple[int, int, int]:
-    source = record["source"]
-    return source["commit_lsn"], source["tx_index"], source["tx_sub"]
-
-
-def of_table(lines: Iterable[tuple[str, Told]], table: str) -> list[Told]:
-    return [told for name, told in lines if name == table]

@@ -6,7 +6,9 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from .test_crash_matrix import EXACT, Stage, check
+from tests.contract.source_crashes import EXACT, check
+
+from .test_crash_matrix import Stage
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 

@@ -1,40 +1,42 @@
 """The PostgreSQL source as a process, killed, paused and failed at every step, against what another slot has seen.
 One slot, or two of which each is read by a process of its own.
 
-The witness is a second slot of another plugin, read by code that shares nothing with the source: it says which changes
-were committed, in which order and in which transactions. The topics have to hold exactly these; with at-least-once
-delivery these at least, where what comes again is a run of what was there before, in its order.
+The witness is a second slot of another plugin, read by code that shares nothing with the source.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import random
 import signal
-import subprocess
-import sys
-import time
-from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psycopg
 import pytest
-from cdcworker.schemas.decode import RecordDecoder
-from cdcworker.worker.protocol.task_spec import TaskSpec
+from cdcworker.schemas.change import JsonObject
 from cdcworker.worker.quickstart.roles import make_reader
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from tests.integration.worker.source import test_runner as source_processes
-from tests.waiting import pause
+from tests.contract.source_crashes import (
+    EXACT,
+    LOOSE,
+    MESSAGES,
+    SOURCE_POINTS,
+    UNSENT,
+    Child,
+    CrashStage,
+    Told,
+    actions_of,
+    check,
+    check_loosely,
+    run,
+)
 
 from ..postgres_reader import optional_parts
-from .decoding_oracle import MESSAGES, UNSENT, Told, of_table, position_of, read_test_decoding, told_of
+from .decoding_oracle import read_test_decoding
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
-DEADLINE_S = 90.0
 PASSWORD = "only for tests"
 POINTS = (
     "postgres.streaming",
@@ -42,14 +44,7 @@ POINTS = (
     "postgres.replayed",
     "postgres.part_read",
     "postgres.read",
-    "source.schema_written",
-    "source.begun",
-    "source.before_produce",
-    "source.half_produced",
-    "source.produced",
-    "source.before_commit",
-    "source.after_commit",
-    "source.before_ack",
+    *SOURCE_POINTS,
     "postgres.before_confirm",
     "postgres.after_confirm",
     "postgres.reconnected",
@@ -63,89 +58,23 @@ APART = "postgres.reconnected"
 then, so that who meets it leaves nothing for steps of that."""
 ONCE = frozenset(("postgres.streaming", "postgres.replayed", APART, "source.schema_written", *PARTED))
 """Met once in a turn; the others again with each transaction that is committed while they are waited for."""
-ACTIONS = ("kill", "error:postgres.connection_lost", "stop", "sleep:1")
-EXACT, LOOSE = "exactly-once", "at-least-once"
+ACTIONS = actions_of("postgres")
 TABLES = ("a", "t")
 """Of two slots each has one of them."""
 PAIRS = ("a", "b", "t", "u")
 """Of two slots the first has the first two."""
-LEAST = {MESSAGES: 10}
-"""Of a table more than 1000 changes are compared, of messages these."""
-LOOSE_SESSION_S = 5.0
-"""Nothing fences what a process has queued that was stopped: it expires with the lease, before which nobody takes its
-place."""
 
 
-class Child(source_processes.Child):
-    """The worker's own task process."""
-
-    def __init__(self, spec: TaskSpec, failpoints: str) -> None:
-        self.lease_s = 0.6 * spec.session_timeout_s
-        self.leased_at = 0.0
-        popen = subprocess.Popen
-
-        def start(_argv, **options):
-            return popen([sys.executable, "-m", "cdcworker.worker.task.main"], **options)
-
-        source_processes.subprocess.Popen = start
-        try:
-            super().__init__(spec, failpoints)
-        finally:
-            source_processes.subprocess.Popen = popen
-
-    def reached(self, lsn: int) -> bool:
-        positions = [message.get("position") for message in self.messages if message["type"] == "metrics"]
-        return bool(positions) and positions[-1] is not None and positions[-1]["safe_lsn"] >= lsn
-
-    def stopped(self) -> bool:
-        return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-    def wait(self, condition, what: str) -> None:
-        began = time.monotonic()
-        while not condition():
-            assert time.monotonic() < began + DEADLINE_S, f"not in time: {what}\n{self.log.decode()[-3000:]}"
-            self.lease()
-            pause(began)
-
-    def lease(self) -> None:
-        """As its worker would, until it hears nothing of the process any more."""
-        now = time.monotonic()
-        if now - self.leased_at > self.lease_s / 10 and self.lease_s and not self.ended():
-            if self.stopped():
-                self.lease_s = 0.0
-            else:
-                self.leased_at = now
-                with contextlib.suppress(OSError):
-                    self.say(type="lease", until=now + self.lease_s, takes_turns=True)
-
-    def silent(self) -> bool:
-        """It has noticed that it is not the owner any more."""
-        return self.ended() or b"session dropped" in self.log or b"fenced times" in self.log
-
-    def ended(self) -> bool:
-        return self.process.poll() is not None
-
-    def met(self, point: str, action: str) -> bool:
-        """Whether the failpoint has done what it was armed for; fails when the process has ended in another way."""
-        if self.ended():
-            assert action == "kill", f"ended without meeting {point}\n{self.log.decode()[-3000:]}"
-            assert self.process.returncode == -signal.SIGKILL
-            return True
-        if action == "stop":
-            return self.stopped()
-        return action != "kill" and f"failpoint {point.rpartition('>')[2]}".encode() in self.log
-
-
-class Stage:
-    """One source, one topic, one witness, any number of processes one after the other."""
+class Stage(CrashStage):
+    """A database with a table for each slot, whose second slots are the witness."""
 
     columns = "id int primary key, v text"
 
     def __init__(self, kafka, postgres, rng: random.Random, state_dir: Path, delivery: str, slots: int = 1) -> None:
-        self._postgres, self.rng, self._state_dir, self.delivery = postgres, rng, state_dir, delivery
-        self.slots = slots
         with optional_parts(), psycopg.connect(postgres.dsn()) as db:
             db.execute("load 'test_decoding'")
+        super().__init__(kafka.bootstrap, rng, state_dir, delivery, slots)
+        self._postgres = postgres
         self.tables = self.tables_of(slots)
         self.database = postgres.create_database()
         self.db = psycopg.connect(postgres.dsn(self.database), autocommit=True)
@@ -156,59 +85,34 @@ class Stage:
         tables = [("public", table) for table in self.tables]
         role, dsn = f"reader_{self.database}", postgres.dsn(self.database)
         self.login = make_reader(dsn, role, PASSWORD, tables, "dbz_publication", slots)
-        self.cluster = source_processes.Cluster(kafka.bootstrap)
-        self.epoch = source_processes.EPOCH
-        self.next_id = 1
         self.filled = self.tables
         """Into which rows are written."""
         self.kept = self.tables
-        """Whose changes are compared."""
-        self._went_on_at = 0.0
-        self.more: dict[str, str] = {}
-        """Configuration beside that of every stage."""
-        self.children: list[Child] = []
 
     def tables_of(self, slots: int) -> tuple[str, ...]:
         return TABLES[-slots:]
 
     def close(self) -> None:
-        for child in self.children:
-            child.close()
-        self.cluster.close()
+        super().close()
         self.db.close()
         self._postgres.drop_database(self.database)
 
-    def spec(self, number: int = 0) -> TaskSpec:
-        """Of a new owner: whoever ran before is fenced by it."""
-        self.epoch += 1
-        self.cluster.assign(self.epoch, tasks=self.slots)
+    def config(self) -> dict[str, str]:
         info = psycopg.conninfo.conninfo_to_dict(self.login)
-        config = {
-            "name": "shop",
+        names = {"hostname": "host", "port": "port", "user": "user", "password": "password"}
+        return {
             "connector.class": "postgres",
-            "database.hostname": str(info["host"]),
-            "database.port": str(info["port"]),
-            "database.user": str(info["user"]),
-            "database.password": str(info["password"]),
+            **{f"database.{key}": str(info[name]) for key, name in names.items()},
             "database.dbname": self.database,
-            "topic.prefix": self.cluster.prefix,
-            "topic.creation.default.partitions": "1",
             "slot.name": f"s_{self.database}",
-            "snapshot.mode": "no_data",
-            "heartbeat.interval.ms": "300",
-            "delivery": self.delivery,
             "slot.count": str(self.slots),
-            "tasks.max": "2",
-            **self.more,
         }
-        data = {**self.cluster.spec(0, self.epoch).to_json(), "task": number}
-        if self.delivery == LOOSE:
-            data["session_timeout_s"] = LOOSE_SESSION_S
-        return TaskSpec.from_json({**data, "config": config, "state_dir": str(self._state_dir)})
 
-    def child(self, failpoints: str = "", number: int = 0) -> Child:
-        self.children.append(Child(self.spec(number), failpoints))
-        return self.children[-1]
+    def is_behind(self, position: JsonObject, place: Any) -> bool:
+        return position["safe_lsn"] >= place
+
+    def place_of(self, table: str) -> str:
+        return table if table == MESSAGES else f"public.{table}"
 
     def work(self, shape: int, point: str = "") -> int:
         """Transactions of all kinds, overlapping, and what `point` is met by; the LSN that a reader has to reach.
@@ -249,22 +153,22 @@ class Stage:
     def end(self) -> int:
         return postgres_lsn(self.db.execute("select pg_current_wal_lsn()::text").fetchone()[0])
 
+    def insert(self, count: int) -> None:
+        with self.db.transaction():
+            self._insert(self.db, count)
+
     def go_on(self, point: str = "") -> None:
-        """A transaction now and then: a step is met as often as it takes. The large ones of `work` may have come whole, for
-        the sake of what came before them."""
-        now, large = time.monotonic(), point in STREAMED
-        if now - self._went_on_at > (3.0 if large else 0.2):
-            self._went_on_at = now
-            with self.db.transaction():
-                self._insert(self.db, 1500 * self.slots // len(self.tables) if large else 1)
+        """The large transactions of `work` may have come whole, for the sake of what came before them."""
+        if point in STREAMED:
+            self.now_and_then(3.0, 1500 * self.slots // len(self.tables))
+        else:
+            super().go_on(point)
 
     def _insert(self, connection, count: int, width: int = 40) -> None:
         first, self.next_id = self.next_id, self.next_id + count
         rows = "select g, repeat('x', %s) || g from generate_series(%s::int, %s::int) g"
         for table in self.filled:
             connection.execute(f"insert into {table} {rows}", (width, first, first + count - 1))
-
-    # -- what there is ------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """A first life, until a position is stored; from then on there is a witness."""
@@ -276,9 +180,6 @@ class Stage:
     def begin_witness(self) -> None:
         self.db.execute("select pg_create_logical_replication_slot(%s, 'test_decoding')", (f"w_{self.database}",))
 
-    def witnessed(self, table: str) -> list[Told]:
-        return of_table(self.witnessed_all(), table)
-
     def witnessed_all(self) -> list[tuple[str, Told]]:
         """(table, change) of everything, in the order of the log."""
         rows = self.db.execute(
@@ -286,28 +187,6 @@ class Stage:
             (f"w_{self.database}",),
         ).fetchall()
         return [told for xid, data in rows for told in read_test_decoding(xid, data)]
-
-    def keys(self, table: str) -> list[dict]:
-        """Of a topic's records."""
-        decoder = RecordDecoder(self.cluster.schemas())
-        return [decoder.decode(key) for _, key, _ in self.cluster.read(f"{self.cluster.prefix}.public.{table}")]
-
-    def delivered(self, table: str) -> list[tuple[int, dict]]:
-        """(offset, envelope) of a topic, as a reader of committed records gets them."""
-        topic = f"{self.cluster.prefix}.{table if table == MESSAGES else f'public.{table}'}"
-        settings = {"group.id": "witness", "isolation.level": "read_committed", "enable.partition.eof": True}
-        consumer = Consumer({**self.cluster.kafka, **settings, "enable.auto.commit": False})
-        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-        decoder, found = RecordDecoder(self.cluster.schemas()), []
-        deadline = time.monotonic() + DEADLINE_S
-        while time.monotonic() < deadline:
-            message = consumer.poll(1.0)
-            if message is not None and message.error():
-                break
-            if message is not None and message.value() is not None:
-                found.append((message.offset(), decoder.decode(message.value())))
-        consumer.close()
-        return found
 
 
 class Rich(Stage):
@@ -365,55 +244,14 @@ class Rich(Stage):
                 if rng.random() < share:
                     connection.execute("rollback to savepoint s")
 
+    def check_more(self) -> None:
+        check_kinds([told for _, told in self.witnessed_all()])
+        super().check_more()
+
 
 def postgres_lsn(text: str) -> int:
     high, low = text.split("/")
     return (int(high, 16) << 32) | int(low, 16)
-
-
-def check_loosely(stage: Stage, table: str = "t") -> int:
-    """No loss, and the order of the log: a record comes behind the one before it, or again. How many came again."""
-    records, witnessed = [record for _, record in stage.delivered(table)], stage.witnessed(table)
-    assert len(witnessed) > LEAST.get(table, 1000)
-    positions = sorted({position_of(record) for record in records})
-    assert len(positions) == len(witnessed)
-    number, last = {position: n for n, position in enumerate(positions)}, -1
-    for record in records:
-        at = number[position_of(record)]
-        assert told_of(record) == witnessed[at]
-        assert at <= last + 1, (at, last)
-        last = at
-    assert last == len(witnessed) - 1
-    return len(records) - len(witnessed)
-
-
-def check(stage: Stage, table: str = "t", *, whole: bool = True) -> None:
-    """No loss, no duplicate, the order of the log; `whole`: each source transaction in one of Kafka."""
-    records = stage.delivered(table)
-    witnessed = stage.witnessed(table)
-    assert len(witnessed) > LEAST.get(table, 1000)
-    check_told([told_of(record) for _, record in records], witnessed)
-    positions = [position_of(record) for _, record in records]
-    assert positions == sorted(set(positions))
-    # A Kafka transaction ends with a marker that takes an offset: within a source transaction there is none but for
-    # the tombstones of deletes.
-    for xid, group in groupby(records, key=lambda item: item[1]["source"]["txId"]):
-        part = list(group)
-        tombstones = sum(record["op"] == "d" for _, record in part[:-1])
-        assert not whole or xid is None or part[-1][0] - part[0][0] == len(part) - 1 + tombstones
-
-
-def check_told(told: list, witnessed: list) -> None:
-    wrong = next((n for n, pair in enumerate(zip(told, witnessed, strict=False)) if pair[0] != pair[1]), None)
-    assert wrong is None, (wrong, told[wrong], witnessed[wrong])
-    assert len(told) == len(witnessed)
-
-
-def check_together(stage: Stage) -> None:
-    """By their positions the records of all tables of a slot are in the order of the log."""
-    found = [(name, record) for name in (*stage.tables, MESSAGES) for _, record in stage.delivered(name)]
-    found.sort(key=lambda item: position_of(item[1]))
-    check_told([(name, told_of(record)) for name, record in found], stage.witnessed_all())
 
 
 def check_kinds(witnessed: list[Told]) -> None:
@@ -421,35 +259,6 @@ def check_kinds(witnessed: list[Told]) -> None:
     assert {op for _, op, *_ in witnessed} == set("cudtm")
     assert {op for _, op, _, _, big in witnessed if big == UNSENT} == set("cu")
     assert {xid is None for xid, op, *_ in witnessed if op == "m"} == {True, False}
-
-
-def strike(stage: Stage, turn: int, point: str, action: str, count: int) -> None:
-    """One life that meets the failpoint, which is seen to fire; of several tasks each in turn."""
-    stage.work(turn, point)
-    number = turn % stage.slots
-    child = stage.child(f"{point}={action}@{count}", number)
-    child.wait(lambda: child.met(point, action) or stage.go_on(point), f"{action} at {point}, {count} times met")
-    target = stage.end()
-    if action == "stop":
-        succeed(stage, child, number, target)
-    elif action != "kill":
-        child.wait(lambda: child.reached(target), "the end in spite of an error")
-    child.close()
-
-
-def succeed(stage: Stage, child: Child, number: int, target: int) -> None:
-    """The stopped process wakes when another has its place."""
-    lapsed = time.monotonic() + (LOOSE_SESSION_S if stage.delivery == LOOSE else 0)
-    child.wait(lambda: time.monotonic() >= lapsed, "the end of its lease")
-    other = stage.child(number=number)
-    other.wait(lambda: other.reached(target), "the successor's end")
-    os.kill(child.process.pid, signal.SIGCONT)
-    if stage.delivery == LOOSE:
-        child.wait(child.silent, "that who was replaced falls silent")
-    else:
-        child.wait(child.ended, "the end of who was replaced")
-        assert child.process.returncode != 0
-    other.close()
 
 
 def record(offset: int, xid: int, index: int, op: str, number: int, v: str | None = "x") -> tuple[int, dict]:
@@ -600,25 +409,6 @@ def stage(kafka, postgres, tmp_path, rng, request):
     made.begin_witness()
     yield made
     made.close()
-
-
-def run(stage: Stage, cases: list[tuple[str, str, int]]) -> None:
-    for turn, (point, action, count) in enumerate(cases):
-        strike(stage, turn, point, action, count)
-    target = stage.work(0)
-    for number in range(stage.slots):
-        last = stage.child(number=number)
-        last.wait(lambda: last.reached(target), "the end")  # noqa: B023 - called at once
-        assert last.stop() == 0
-    for table in stage.kept:
-        if stage.delivery == EXACT:
-            check(stage, table)
-        else:
-            print(f"came again: {check_loosely(stage, table)}")
-    if isinstance(stage, Rich):
-        check_kinds([told for _, told in stage.witnessed_all()])
-        if stage.delivery == EXACT and stage.slots == 1:
-            check_together(stage)
 
 
 def test_a_sample_of_crashes_leaves_exactly_what_the_witness_saw(stage):

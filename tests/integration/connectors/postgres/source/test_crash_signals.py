@@ -5,31 +5,21 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import Counter
 
 import psycopg
 import pytest
 
-from .decoding_oracle import position_of
-from .test_crash_matrix import ACTIONS, EXACT, LOOSE, Stage, strike
-from .test_crash_snapshots import PAUSE_S, SMALL, beside, folded
+from tests.contract.signal_crashes import ASKED, POINTS, ROWS, AskedStage, run_asked
+from tests.contract.snapshot_crashes import PAUSE_S, SMALL
+from tests.contract.source_crashes import EXACT, LOOSE
+
+from .test_crash_matrix import ACTIONS, Stage
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
-POINTS = (
-    "snapshot.asked",
-    "postgres.signal_followed",
-    "snapshot.keyless_begun",
-    "snapshot.keyless_rows",
-    "snapshot.keyless_rows>source.after_commit",
-    "snapshot.keyless_read",
-    "snapshot.keyless_read>source.before_commit",
-)
-ROWS = 3000
 
-
-class Asked(Stage):
-    """Tables with rows of which nobody has read any: `u` has no key, the rows of `signals` ask."""
+class Asked(AskedStage, Stage):
+    """Tables of PostgreSQL; the rows of `signals` ask."""
 
     def __init__(self, *parts) -> None:
         super().__init__(*parts)
@@ -45,18 +35,9 @@ class Asked(Stage):
     def tables_of(self, slots: int) -> tuple[str, ...]:
         return ("t", "u", "signals")
 
-    def work(self, shape: int, point: str = "") -> int:
-        """Asks, once; the LSN that a reader has to reach."""
-        if point:
-            data = json.dumps({"data-collections": ["public.t", "public.u"]})
-            self.db.execute("insert into signals values ('once', 'execute-snapshot', %s)", (data,))
-        self._insert(self.db, 1)
-        return self.end()
-
-    def loaded(self) -> bool:
-        position = self.cluster.position()
-        done = (position or {}).get("snapshot", {}).get("done", ())
-        return any((one["id"], one["state"]) == ("once", "COMPLETED") for one in done)
+    def ask(self) -> None:
+        data = json.dumps({"data-collections": ["public.t", "public.u"]})
+        self.db.execute("insert into signals values (%s, 'execute-snapshot', %s)", (ASKED, data))
 
     def write(self, ended: threading.Event) -> None:
         with psycopg.connect(self._postgres.dsn(self.database), autocommit=True) as db:
@@ -67,24 +48,11 @@ class Asked(Stage):
                 db.execute("delete from t where id = %s", (number + 2,))
                 db.execute("insert into u values (%s, 'beside')", (-number,))
 
+    def held(self) -> dict[int, str]:
+        return dict(self.db.execute("select id, v from t").fetchall())
 
-def newest(records: list[dict]) -> list[dict]:
-    """What a reader goes by who keeps the highest position per key: with at-least-once delivery a request that was half
-    written when its process was stopped still arrives when that wakes."""
-    highest: dict[int, tuple] = {}
-    kept = []
-    for record in records:
-        number = (record["after"] or record["before"])["id"]
-        if position_of(record) >= highest.get(number, ()):
-            highest[number] = position_of(record)
-            kept.append(record)
-    return kept
-
-
-def emptied_last(records: list[dict]) -> list[tuple[int, str]]:
-    """What a reader of a table without a key has: the rows behind the last truncate."""
-    last = max(position_of(record) for record in records if record["op"] == "t")
-    return [(r["after"]["id"], r["after"]["v"]) for r in records if r["op"] != "t" and position_of(r) > last]
+    def held_without_key(self) -> list[tuple[int, str]]:
+        return self.db.execute("select id, v from u").fetchall()
 
 
 @pytest.fixture
@@ -94,25 +62,8 @@ def stage(kafka, postgres, tmp_path, rng, request):
     made.close()
 
 
-def run(stage: Asked, point: str, action: str) -> None:
-    with beside(stage.write):
-        strike(stage, 0, point, action, 1)
-        last = stage.child()
-        last.wait(stage.loaded, "what was asked for")
-    target = stage.work(0)
-    last.wait(lambda: last.reached(target), "the end")
-    assert last.stop() == 0
-    t, u = ([record for _, record in stage.delivered(table)] for table in ("t", "u"))
-    assert sum(record["op"] == "r" for record in t) > ROWS / 2
-    is_exact = stage.delivery == EXACT
-    rows = folded(t if is_exact else newest(t), once=is_exact)
-    assert rows == dict(stage.db.execute("select id, v from t").fetchall())
-    found, held = Counter(emptied_last(u)), Counter(stage.db.execute("select id, v from u").fetchall())
-    assert found == held if is_exact else found.keys() == held.keys()
-
-
 def test_a_death_amid_rows_that_were_asked_for_leaves_both_tables_whole(stage):
-    run(stage, stage.rng.choice(POINTS), "kill")
+    run_asked(stage, stage.rng.choice(POINTS), "kill")
 
 
 @pytest.mark.long
@@ -121,4 +72,4 @@ def test_a_death_amid_rows_that_were_asked_for_leaves_both_tables_whole(stage):
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("point", POINTS)
 def test_a_crash_at_every_step_of_what_was_asked_for_leaves_both_tables_whole(stage, point, action):
-    run(stage, point, action)
+    run_asked(stage, point, action)

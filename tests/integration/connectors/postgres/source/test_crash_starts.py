@@ -9,8 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from .test_crash_matrix import ACTIONS, EXACT, LOOSE, Child, Stage, check, check_loosely, run
-from .test_crash_snapshots import SMALL, folded
+from tests.contract.snapshot_crashes import SMALL, folded
+from tests.contract.source_crashes import EXACT, LOOSE, Child, check, check_loosely, run
+
+from .test_crash_matrix import ACTIONS, Stage
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 

@@ -12,7 +12,9 @@ from cdcworker.connectors.postgres.doctor.tables import CHECKS
 from cdcworker.schemas.change import NO_DEFAULT
 from cdcworker.schemas.errors import CdcError
 
-from ..postgres_reader import Reader, materialise
+from tests.contract.polled_task import materialise
+
+from ..postgres_reader import Reader
 
 pytestmark = pytest.mark.postgres
 

@@ -17,10 +17,10 @@ from cdcworker.schemas.decode import RecordDecoder
 from cdcworker.worker.quickstart.roles import make_reader
 
 from tests import plain_http
+from tests.contract.source_crashes import position_of
 from tests.integration import one_worker
 
 from ..standbys import follow
-from .decoding_oracle import position_of
 from .test_topics import config_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.long]

@@ -15,9 +15,10 @@ import psycopg
 import pytest
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 
+from tests.contract.source_crashes import EXACT, Child
 from tests.integration.connectors.postgres.doctor.test_position_checks import advance, drop_slot, make_slot
 
-from .test_crash_matrix import EXACT, PASSWORD, Child, Stage
+from .test_crash_matrix import PASSWORD, Stage
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 

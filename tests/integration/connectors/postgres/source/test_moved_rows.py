@@ -18,10 +18,12 @@ from cdcworker.schemas.decode import RecordDecoder
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from tests import change_streams
+from tests.contract.polled_task import materialise
+from tests.contract.source_crashes import DEADLINE_S, EXACT
 
 from ..native_records import Registry
-from ..postgres_reader import SLOWLY, materialise
-from .test_crash_matrix import DEADLINE_S, EXACT, Stage
+from ..postgres_reader import SLOWLY
+from .test_crash_matrix import Stage
 
 pytestmark = pytest.mark.postgres
 

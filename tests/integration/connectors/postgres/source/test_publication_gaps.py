@@ -8,7 +8,9 @@ from cdcworker.connectors.postgres.errors import VALUE
 from cdcworker.connectors.postgres.source import periodic_checks as rounds
 from cdcworker.schemas.errors import CdcError
 
-from ..postgres_reader import SLOWLY, materialise
+from tests.contract.polled_task import materialise
+
+from ..postgres_reader import SLOWLY
 
 pytestmark = pytest.mark.postgres
 

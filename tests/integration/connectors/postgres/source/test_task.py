@@ -16,7 +16,9 @@ import psycopg
 import pytest
 from cdcworker.schemas.errors import CdcError
 
-from ..postgres_reader import Reader, drop_slot, lsn, materialise, optional_parts, refused
+from tests.contract.polled_task import materialise
+
+from ..postgres_reader import Reader, drop_slot, lsn, optional_parts, refused
 
 pytestmark = pytest.mark.postgres
 

@@ -7,14 +7,17 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from cdcworker.connectors.mysql.binlog.rows import UNSENT
 from cdcworker.connectors.mysql.binlog.table_map import Column
+from cdcworker.connectors.mysql.catalog.completion import describes
 from cdcworker.connectors.mysql.catalog.tables import CatalogColumn
-from cdcworker.connectors.mysql.decode.table_plan import without_width
-from cdcworker.connectors.mysql.decode.value_types import length_of, map_type, type_parameters
+from cdcworker.connectors.mysql.decode.table_plan import TablePlan, without_width
+from cdcworker.connectors.mysql.decode.value_types import length_of, map_type, source_type_of, type_parameters
 from cdcworker.connectors.mysql.types.column import ColumnType, TypeCode
 from cdcworker.connectors.mysql.types.declared import Geometry
 from cdcworker.connectors.mysql.types.modes import HandlingModes
 from cdcworker.connectors.mysql.types.times import ZERO_TIMESTAMP, InvalidDate
+from cdcworker.schemas import change as schema
 
 T = TypeCode
 MOMENT = datetime(2024, 2, 29, 1, 2, 3, 456789)
@@ -148,3 +151,55 @@ def test_a_type_is_named_in_parameters(kind, text, parameters):
 )  # fmt: skip
 def test_a_width_in_which_integers_are_shown_is_no_part_of_their_type(text: str, shown: str):
     assert without_width(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (ColumnType(T.LONG, is_unsigned=False), "int"),
+        (ColumnType(T.LONGLONG, is_unsigned=True), "bigint unsigned"),
+        (ColumnType(T.NEWDECIMAL, 12, 2, is_unsigned=False), "decimal(12,2)"),
+        (ColumnType(T.VARCHAR, 360, collation=45), "varchar(90)"),
+        (ColumnType(T.VARCHAR, 9, collation=63), "varbinary(9)"),
+        (ColumnType(T.STRING, 3, collation=63), "binary(3)"),
+        (ColumnType(T.DATETIME2, 6), "datetime(6)"),
+        (ColumnType(T.TIMESTAMP2), "timestamp"),
+        (ColumnType(T.YEAR, is_unsigned=True), ""),
+        (ColumnType(T.STRING, 16, collation=63, declared="uuid"), ""),
+    ],
+)
+def test_a_type_that_only_the_log_knows_is_named_as_the_catalog_would(kind: ColumnType, text: str) -> None:
+    assert source_type_of(kind) == text
+
+
+@pytest.mark.parametrize(
+    ("logged", "is_described"),
+    [
+        (ColumnType(T.LONG, is_unsigned=False), True),
+        (ColumnType(T.LONG), True),
+        (ColumnType(T.LONG, is_unsigned=True), False),
+        (ColumnType(T.LONGLONG, is_unsigned=False), False),
+    ],
+)
+def test_a_catalog_describes_a_column_as_long_as_it_has_its_type(logged: ColumnType, is_described: bool) -> None:
+    assert describes(CatalogColumn("c", ColumnType(T.LONG, is_unsigned=False), True, "int"), logged) is is_described
+
+
+@pytest.mark.parametrize(
+    ("image", "unchanged", "may_replace"),
+    [
+        ((1, UNSENT, UNSENT), (1, 2), True),
+        ((UNSENT, 5, UNSENT), (0, 2), False),
+        # Images that lack large values only hold the key always.
+        ((1, 5, UNSENT), (2,), False),
+    ],
+)
+def test_an_update_that_names_its_key_may_be_a_replace(
+    image: Any, unchanged: tuple[int, ...], may_replace: bool
+) -> None:
+    columns = (schema.Column("id", "int"), schema.Column("n", "int"), schema.Column("b", "string"))
+    table = schema.Table(("d", "t"), 1, columns, (0,), {})
+    plan = TablePlan(
+        table, table, (0, 1, 2), (int, int, str), (ColumnType(T.LONG), ColumnType(T.LONG), ColumnType(T.BLOB, 2))
+    )
+    assert plan.may_replace(image, unchanged) is may_replace
