@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cdcworker.connectors.api.table_batch import DELETED, KEY, POSITION, SinkBatch, TableBatch
+from cdcworker.connectors.api.table_batch import (
+    BASE,
+    DELETED,
+    KEY,
+    OP,
+    POSITION,
+    VALID_FROM,
+    VALID_TO,
+    VALID_TO_POSITION,
+    SinkBatch,
+    TableBatch,
+)
 from cdcworker.connectors.sink_errors import SCHEMA_REFUSED
 from cdcworker.connectors.warehouses import dropped_columns, merge, target_columns
+from cdcworker.connectors.warehouses.row_versions.merge import StagedVersions
+from cdcworker.connectors.warehouses.row_versions.timeline import ends_schema
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import thread_pool
 
@@ -80,6 +93,8 @@ def evolve(
     """The batch's columns by the evolved types, which may be wider than its own."""
     if schema is not None and part.key and key and part.key != key:
         raise CdcError(SCHEMA_REFUSED, "the key of the table changed", where=where)
+    if schema is not None and part.key and target_columns.keeps_versions(schema) != output.versions:
+        raise CdcError(SCHEMA_REFUSED, "the table was made with another output.mode", where=where)
     shape = target_columns.shape_of(part, output)
     how = replace(output, drop=output.deletes(part.key))
     return target_columns.FileColumns(shape.columns, target_columns.evolved(schema, shape.schema, key, where, how))
@@ -121,21 +136,51 @@ def staged(
         fixed = {KEY: rows[KEY].combine_chunks(), output.position: rows[POSITION].combine_chunks()}
         return target_columns.conform(shape.typed(rows, {**fixed, **stamp(output, rows.num_rows)}), shape.schema, False)
 
-    def named(flags: Mapping[str, Any]) -> dict[str, Any]:
-        names = {column.field: column.name for column in shape.columns}
-        return {names[field]: found for field, found in flags.items() if field in names}
-
     return merge.StagedBatch(
         full(part.upserts) if part.upserts.num_rows else shape.schema.empty_table(),
         part.deletes.select([KEY, POSITION]) if part.deletes.num_rows else part.deletes,
-        named(part.unchanged) if part.upserts.num_rows else {},
+        _named(shape, part.unchanged) if part.upserts.num_rows else {},
         None if part.origins is None else part.origins[KEY],
         full(part.moved) if part.moved is not None else None,
-        named(part.moved_unchanged),
+        _named(shape, part.moved_unchanged),
         None if part.moved_origins is None else part.moved_origins[KEY],
         max(part.floor or b"", floor) or None,
         part.floor is not None,
     )
+
+
+def staged_versions(
+    shape: target_columns.FileColumns, part: TableBatch, output: target_columns.OutputForm
+) -> StagedVersions:
+    """Returns the parts of a batch of versions with values of the table's types."""
+    import pyarrow as pa
+
+    own = (KEY, OP, VALID_FROM, VALID_TO, VALID_TO_POSITION)
+    rows, base = shape.schema.empty_table(), pa.nulls(0, pa.binary())
+    if part.upserts.num_rows:
+        fixed = {name: part.upserts[name].combine_chunks() for name in own}
+        fixed |= {output.position: part.upserts[POSITION].combine_chunks(), **stamp(output, part.upserts.num_rows)}
+        rows = target_columns.conform(shape.typed(part.upserts, fixed), shape.schema, False)
+        base = part.upserts[BASE]
+    ends = ends_schema()
+    return StagedVersions(
+        rows.append_column(BASE, base),
+        _ends(part.deletes, ends.names),
+        _ends(part.truncates, ends.names[1:]),
+        _named(shape, part.unchanged) if part.upserts.num_rows else {},
+        None if part.origins is None or not part.upserts.num_rows else part.origins[KEY].combine_chunks(),
+        tuple(column.name for column in shape.columns),
+    )
+
+
+def _ends(rows: pa.Table | None, names: Sequence[str]) -> pa.Table:
+    found = rows.select(names) if rows is not None and rows.num_rows else None
+    return ends_schema().empty_table().select(names) if found is None else found
+
+
+def _named(shape: target_columns.FileColumns, flags: Mapping[str, Any]) -> dict[str, Any]:
+    names = {column.field: column.name for column in shape.columns}
+    return {names[field]: found for field, found in flags.items() if field in names}
 
 
 def stamp(output: target_columns.OutputForm, rows: int) -> dict[str, Any]:

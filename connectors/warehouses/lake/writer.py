@@ -22,6 +22,7 @@ from cdcworker.connectors.warehouses.lake.affected_rows import (
     guarded,
     read_place,
 )
+from cdcworker.connectors.warehouses.lake.affected_versions import affected, truncate_ends
 from cdcworker.connectors.warehouses.lake.claimed_tables import ClaimedTables
 from cdcworker.connectors.warehouses.lake.columns import noted, shaped
 from cdcworker.connectors.warehouses.lake.file_faults import FileFaults, translated
@@ -378,15 +379,21 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
         where = {"table": ".".join(place), "topic": parts[0].table if parts else ""}
         have, tombstones = state.arrow, state.tombstones
         floor, after = bytes.fromhex(state.floor), staged_rows.floor_of(parts, state.floor)
+        bare = parts
         parts, shapes = staged_rows.evolve_all(state, staged_rows.keyed(parts, state.key, have), self._output, where)
         schema = shapes[-1].schema if shapes else have
         key = state.key or next((part.key for part in parts if part.key), ())
         step: str | RowChange = ""
         orphans = 0
-        if schema is not None:
+        if schema is None:
+            self._ready()
+            if self._side.add_tombstones(session, place, truncate_ends(bare), self._stage):
+                tombstones = "yes"
+        else:
             found = self._shaped(session, place, found, schema, where)
             state = found.state or state
-            work = AffectedRows(parts, shapes, schema, state.arrow, self._output, floor)
+            make = affected(target_columns.keeps_versions(schema))
+            work = make(parts, shapes, schema, state.arrow, self._output, floor)
             if key:
                 self._identify(place, found, state.topic, key, parts)
                 done = self._merged(session, place, found, work)
@@ -417,7 +424,9 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
             self._nameless.add(topic)
         elif topic in self._identified:
             return
-        self._tables.identify(place, found, () if topic in self._nameless else key)
+        # Of a key there are several versions.
+        more = (self._output.position,) if self._output.versions else ()
+        self._tables.identify(place, found, () if topic in self._nameless else (*key, *more))
         self._identified.add(topic)
 
     def _ready(self) -> None:
@@ -461,7 +470,7 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
         tombstones = self._side.find_tombstones(place, wanted, work.schema, bool(state.tombstones))
         if tombstones is None:
             return None
-        rows = files.current(place, found, work.schema, wanted, work.read_columns())
+        rows = files.current(place, found, work.schema, wanted, work.read_columns(), work.needed())
         return work.merge(rows.rows, tombstones, rows.places)
 
     def _step(self, session: SparkSession, place: TableName, work: AffectedRows, done: AppliedRows) -> str | RowChange:
