@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api.sink import SinkOffsets
-from cdcworker.connectors.api.table_batch import DELETED, SinkBatch, TableBatch
+from cdcworker.connectors.api.table_batch import DELETED, IS_CURRENT, SinkBatch, TableBatch
 from cdcworker.connectors.api.table_writer import TargetRows
 from cdcworker.connectors.sink_errors import FENCED, LEDGER_MOVED, TARGET_COLLISION, gone
 from cdcworker.connectors.warehouses import staged_rows, target_columns
@@ -196,9 +196,10 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
 
     def read(self, place: TableName, found: TableVersion, names: Sequence[str], work: Work, columns: str) -> pa.Table:
         """Returns what `work` makes, in Spark's processes, of a table's rows as they were found; those marked as
-        deleted are none."""
+        deleted are none, nor are versions that have ended."""
         listed = ", ".join(map(statements.quoted, names))
         where = f" WHERE {statements.quoted(DELETED)} IS NOT TRUE" if DELETED in found.columns else ""
+        where = f" WHERE {statements.quoted(IS_CURRENT)}" if IS_CURRENT in found.columns else where
         with self._translated():
             frame = self._spark().sql(f"SELECT {listed} FROM {self._tables.at(place, found)}{where}")
             return frame.mapInArrow(guarded(work), columns).toArrow()
