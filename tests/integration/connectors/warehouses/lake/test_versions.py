@@ -24,12 +24,8 @@ pytestmark = [
     # pyspark leaves the sockets over which Arrow tables come to the garbage collector.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
 ]
-QUICK = (
-    "test_changes_of_one_transaction_are_versions_in_their_order_and_only_the_last_one_lasts",
-    "test_a_table_of_another_mode_is_refused",
-    "test_a_history_is_the_models_after_random_changes",
-    "test_an_as_of_query_has_the_rows_of_that_time",
-)
+QUICK = ("test_an_as_of_query_has_the_rows_of_that_time",)
+"""The rest takes minutes."""
 FEW_SEEDS = contract.SEEDS[:5]
 
 
@@ -95,7 +91,7 @@ class TestIcebergInSql(TestIceberg):
     by_files = False
 
 
-@long_but_for(("test_an_as_of_query_has_the_rows_of_that_time",), contract.Versions, Lake)
+@long_but_for(QUICK, contract.Versions, Lake)
 class TestDelta(Lake):
     pytestmark = pytest.mark.delta
 

@@ -58,7 +58,7 @@ def open_writer(mysql):
         writer.close()
 
 
-class TestVersions(contract.Versions):
+class Server:
     @pytest.fixture(autouse=True)
     def _server(self, mysql):
         self.server = mysql
@@ -69,6 +69,20 @@ class TestVersions(contract.Versions):
 
     def drop_table(self, writer):
         self.server.ask("drop table public.orders", f"delete from _cdcworker.ledger where topic = '{TOPIC}'")
+
+
+@pytest.mark.long
+class TestVersions(Server, contract.Versions):
+    pass
+
+
+class TestVersionsInBrief(Server):
+    """What of the contract says most, for the daily runs, and what is MySQL's own."""
+
+    again = contract.Versions.again
+    test_a_history = contract.Versions.test_a_history_is_the_models_after_random_changes
+    test_offsets_are_reset = contract.Versions.test_it_is_so_when_partitions_come_unevenly_and_offsets_are_reset
+    test_null_keys = contract.Versions.test_keys_of_several_columns_and_keys_with_null
 
     def test_an_as_of_query_has_the_rows_of_that_time(self, open_writer):
         """As the documentation has it."""
