@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cdcworker.connectors.api.table_batch import (
-    BASE,
     DELETED,
     KEY,
-    OP,
     POSITION,
-    VALID_FROM,
-    VALID_TO,
-    VALID_TO_POSITION,
     SinkBatch,
     TableBatch,
 )
 from cdcworker.connectors.sink_errors import SCHEMA_REFUSED
 from cdcworker.connectors.warehouses import dropped_columns, merge, target_columns
-from cdcworker.connectors.warehouses.row_versions.merge import StagedVersions
-from cdcworker.connectors.warehouses.row_versions.timeline import ends_schema
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import thread_pool
 
@@ -139,46 +132,18 @@ def staged(
     return merge.StagedBatch(
         full(part.upserts) if part.upserts.num_rows else shape.schema.empty_table(),
         part.deletes.select([KEY, POSITION]) if part.deletes.num_rows else part.deletes,
-        _named(shape, part.unchanged) if part.upserts.num_rows else {},
+        named_flags(shape, part.unchanged) if part.upserts.num_rows else {},
         None if part.origins is None else part.origins[KEY],
         full(part.moved) if part.moved is not None else None,
-        _named(shape, part.moved_unchanged),
+        named_flags(shape, part.moved_unchanged),
         None if part.moved_origins is None else part.moved_origins[KEY],
         max(part.floor or b"", floor) or None,
         part.floor is not None,
     )
 
 
-def staged_versions(
-    shape: target_columns.FileColumns, part: TableBatch, output: target_columns.OutputForm
-) -> StagedVersions:
-    """Returns the parts of a batch of versions with values of the table's types."""
-    import pyarrow as pa
-
-    own = (KEY, OP, VALID_FROM, VALID_TO, VALID_TO_POSITION)
-    rows, base = shape.schema.empty_table(), pa.nulls(0, pa.binary())
-    if part.upserts.num_rows:
-        fixed = {name: part.upserts[name].combine_chunks() for name in own}
-        fixed |= {output.position: part.upserts[POSITION].combine_chunks(), **stamp(output, part.upserts.num_rows)}
-        rows = target_columns.conform(shape.typed(part.upserts, fixed), shape.schema, False)
-        base = part.upserts[BASE]
-    ends = ends_schema()
-    return StagedVersions(
-        rows.append_column(BASE, base),
-        _ends(part.deletes, ends.names),
-        _ends(part.truncates, ends.names[1:]),
-        _named(shape, part.unchanged) if part.upserts.num_rows else {},
-        None if part.origins is None or not part.upserts.num_rows else part.origins[KEY].combine_chunks(),
-        tuple(column.name for column in shape.columns),
-    )
-
-
-def _ends(rows: pa.Table | None, names: Sequence[str]) -> pa.Table:
-    found = rows.select(names) if rows is not None and rows.num_rows else None
-    return ends_schema().empty_table().select(names) if found is None else found
-
-
-def _named(shape: target_columns.FileColumns, flags: Mapping[str, Any]) -> dict[str, Any]:
+def named_flags(shape: target_columns.FileColumns, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns flags of columns by the names that those have in the table."""
     names = {column.field: column.name for column in shape.columns}
     return {names[field]: found for field, found in flags.items() if field in names}
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api.table_batch import BASE, KEY, POSITION, VALID_FROM, VALID_TO, VALID_TO_POSITION
-from cdcworker.connectors.warehouses import staged_rows, target_columns
+from cdcworker.connectors.warehouses import target_columns
 from cdcworker.connectors.warehouses.lake import statements
 from cdcworker.connectors.warehouses.lake.affected_rows import AffectedRows, AppliedRows
 from cdcworker.connectors.warehouses.row_versions import merge
 from cdcworker.connectors.warehouses.row_versions.positions import VersionsNeeded
+from cdcworker.connectors.warehouses.row_versions.staged_versions import staged_versions
 from cdcworker.connectors.warehouses.row_versions.timeline import ALL, empty_ends, ends_of, with_ends
 
 if TYPE_CHECKING:
@@ -25,13 +27,13 @@ def affected(versions: bool) -> type[AffectedRows]:
 class AffectedVersions(AffectedRows):
     """The same of a table of versions. Its rows are told apart by their keys and positions."""
 
-    _versions: list[merge.StagedVersions]
+    _versions: Sequence[merge.StagedVersions] = ()
 
     def _stage(self) -> None:
         self._versions = [self._conformed_versions(part, shape) for part, shape in self._parts]
 
     def _conformed_versions(self, part: Any, shape: target_columns.FileColumns) -> merge.StagedVersions:
-        made = staged_rows.staged_versions(shape, part, self._output)
+        made = staged_versions(shape, part, self._output)
         rows = target_columns.conform(made.versions.drop_columns([BASE]), self.schema)
         names = target_columns.renamed(shape.schema, self.schema)
         return replace(
@@ -64,9 +66,11 @@ class AffectedVersions(AffectedRows):
     def keys(self) -> set[bytes]:
         return {ALL}.union(*(staged.keys() for staged in self._versions))
 
-    def needed(self) -> VersionsNeeded:
+    def needed(self) -> VersionsNeeded | None:
         import pyarrow as pa
 
+        if not self._versions:
+            return None
         parts = [staged.needed() for staged in self._versions]
         return VersionsNeeded(
             pa.concat_arrays([part.keys for part in parts]), pa.concat_arrays([part.since for part in parts])

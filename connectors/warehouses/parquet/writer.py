@@ -22,6 +22,7 @@ from cdcworker.connectors.warehouses.parquet.buckets import batches, save, split
 from cdcworker.connectors.warehouses.parquet.dead_letter_files import DeadLetterFiles
 from cdcworker.connectors.warehouses.recreated_topics import RecreatedTopics
 from cdcworker.connectors.warehouses.row_versions import merge as version_merge
+from cdcworker.connectors.warehouses.row_versions.staged_versions import staged_versions
 from cdcworker.connectors.warehouses.row_versions.timeline import ALL, ends_of, ends_schema, with_ends
 from cdcworker.connectors.warehouses.staged_rows import count, each_table, no_counts, parts_of
 from cdcworker.connectors.warehouses.storage.files import Storage
@@ -340,7 +341,7 @@ class ParquetWriter(RecreatedTopics):
     def _merge_versions(
         self, table: OpenTable, shape: target_columns.FileColumns, part: TableBatch, moved: bool
     ) -> None:
-        staged = staged_rows.staged_versions(shape, part, self._output)
+        staged = staged_versions(shape, part, self._output)
         everything = moved or bool(staged.truncates.num_rows)
         some = None if everything else touched(staged.keys(), table.state.buckets)
         files = [file for file in self._files(table) if some is None or file.bucket in some]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
@@ -10,6 +11,9 @@ import sys
 import time
 
 import pytest
+from cdcworker.connectors.api.table_batch import IS_CURRENT, POSITION
+from cdcworker.connectors.warehouses.mysql import statements
+from cdcworker.connectors.warehouses.mysql.verify_side import MySqlTarget
 from cdcworker.connectors.warehouses.mysql.version_statements import ALL_KEYS
 from cdcworker.connectors.warehouses.mysql.writer import MySqlWriter
 from cdcworker.connectors.warehouses.sql.writer import PRUNE_EVERY_S
@@ -94,6 +98,16 @@ class TestVersionsInBrief(Server):
         at = f"'{then:%Y-%m-%d %H:%M:%S.%f}'"
         where = f"_cdc_valid_from <= {at} and (_cdc_valid_to > {at} or _cdc_valid_to is null)"
         assert sorted(self.server.ask(f"select id, n, a, big from public.orders where {where}")) == wanted
+
+    def test_a_comparison_reads_the_current_versions_alone(self, open_writer, mysql):
+        stream, writer = VersionedStream(), open_writer()
+        RandomChanges(stream, 7).run(30)
+        contract.run(stream, writer)
+        with contextlib.closing(MySqlTarget(mysql.login(), "sink", POSITION)) as side:
+            table = side.table("public", "orders")
+        assert (table.key, table.position) == (("id",), POSITION)
+        text = statements.select(("public", "orders"), ["id", "n", "a", "big"], shows=IS_CURRENT)
+        assert sorted(self.server.ask(text), key=repr) == sorted(stream.rows.values(), key=repr)
 
     def test_a_column_of_positions_may_get_another_name(self, open_writer):
         stream = VersionedStream()

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from cdcworker.connectors.api.table_batch import KEY, OP, POSITION, VALID_FROM
-from cdcworker.connectors.warehouses import staged_rows, target_columns
+from cdcworker.connectors.warehouses import target_columns
 from cdcworker.connectors.warehouses.row_versions import merge, packed_ends
 from cdcworker.connectors.warehouses.row_versions.positions import VersionsNeeded
+from cdcworker.connectors.warehouses.row_versions.staged_versions import staged_versions
 from cdcworker.connectors.warehouses.row_versions.timeline import (
     ALL,
     KnownVersions,
@@ -43,7 +44,7 @@ class Rows:
                 continue
             shape = target_columns.shape_of(part, OUTPUT)
             self.rows = shape.schema.empty_table() if self.rows is None else self.rows
-            staged = staged_rows.staged_versions(shape, part, OUTPUT)
+            staged = staged_versions(shape, part, OUTPUT)
             some = np.ones(self.rows.num_rows, np.bool_)
             if self.few and not staged.truncates.num_rows:
                 some = staged.needed()(self.rows[KEY].combine_chunks(), self.rows[POSITION].combine_chunks())

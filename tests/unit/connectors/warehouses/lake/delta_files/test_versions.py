@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
+from cdcworker.connectors.api.table_batch import SinkBatch
 from cdcworker.connectors.warehouses.target_columns import OutputForm
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -66,4 +68,28 @@ def test_of_a_row_that_changed_often_only_the_last_version_is_read(tmp_path, mon
     stream.update(change_streams.NARROW, (1, 99, "a", None), (3,))
     contract.run(stream, writer)
     assert [each.rows.num_rows for each in found if "n" in each.rows.column_names] == [1]
+    assert_equal(versions(writer, TOPIC), stream.wanted())
+
+
+def test_a_batch_without_a_change_moves_the_offsets_alone(tmp_path):
+    """Its records were all set aside."""
+    stream, writer = VersionedStream(partitions=1), open_writer(tmp_path)
+    stream.insert(change_streams.NARROW, (1, 0, "a", "b"))
+    contract.run(stream, writer)
+    writer.apply(SinkBatch([], {(TOPIC, 0): (1, 3)}, 2))
+    assert writer.ledger()[TOPIC, 0] == 3
+    assert_equal(versions(writer, TOPIC), stream.wanted())
+
+
+def test_a_truncate_before_the_first_row_ends_what_comes_behind_it(tmp_path):
+    stream, writer = VersionedStream(partitions=1), open_writer(tmp_path)
+    stream.insert(change_streams.NARROW, (1, 0, "a", "b"))
+    stream.truncate(change_streams.NARROW)
+    late, cut = stream.records
+    writer.claim([TOPIC])
+    batch = stream.assembler(keeps_versions=True).build(change_streams.arrow([cut]), {}, 1)
+    # In a topic without a schema of its key nobody knows a column yet.
+    bare = [replace(part, key=()) for part in batch.tables]
+    writer.apply(replace(batch, tables=bare, offsets={(TOPIC, 1): (0, 1)}, applied={}))
+    contract.apply(stream, writer, [late], 2)
     assert_equal(versions(writer, TOPIC), stream.wanted())
