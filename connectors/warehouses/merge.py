@@ -61,14 +61,14 @@ def merge(rows: pa.Table, tombstones: pa.Table, staged: StagedBatch, soft: str =
     """`tombstones` has the columns of `rows` and ROW. With `soft`, the name of a boolean column, deleted rows stay, marked. The
     column of positions may have any name in the rows of tables; in deletes it has its own."""
     name = position_of(rows.schema)
-    moved = None if staged.moved is None else _called(staged.moved, name, POSITION)
-    staged = replace(staged, upserts=_called(staged.upserts, name, POSITION), moved=moved)
-    found = _merged(_called(rows, name, POSITION), _called(tombstones, name, POSITION), staged, soft)
-    found.rows, found.tombstones = (_called(part, POSITION, name) for part in (found.rows, found.tombstones))
+    moved = None if staged.moved is None else called(staged.moved, name, POSITION)
+    staged = replace(staged, upserts=called(staged.upserts, name, POSITION), moved=moved)
+    found = _merged(called(rows, name, POSITION), called(tombstones, name, POSITION), staged, soft)
+    found.rows, found.tombstones = (called(part, POSITION, name) for part in (found.rows, found.tombstones))
     return found
 
 
-def _called(table: pa.Table, old: str, new: str) -> pa.Table:
+def called(table: pa.Table, old: str, new: str) -> pa.Table:
     """Returns the table with another name for a column."""
     if old == new:
         return table
@@ -161,11 +161,12 @@ def _without(rows: pa.Table, gone: Flags, soft: str, at: Any = None) -> pa.Table
     mask = pa.array(gone)
     if not soft:
         return rows.filter(pc.invert(mask))
-    rows = _set(rows, soft, pc.if_else(mask, True, one(rows[soft])))
-    return rows if at is None else _set(rows, POSITION, pc.if_else(mask, at, one(rows[POSITION])))
+    rows = put_column(rows, soft, pc.if_else(mask, True, one(rows[soft])))
+    return rows if at is None else put_column(rows, POSITION, pc.if_else(mask, at, one(rows[POSITION])))
 
 
-def _set(rows: pa.Table, name: str, values: Any) -> pa.Table:
+def put_column(rows: pa.Table, name: str, values: Any) -> pa.Table:
+    """Returns the rows with other values in a column."""
     index = rows.column_names.index(name)
     return rows.set_column(index, rows.schema.field(index), values)
 
@@ -211,7 +212,7 @@ def _fill(upserts: pa.Table, name: str, flags: Flags, base: pa.Table, found: Any
 
     if not flags.any():
         return upserts
-    return _set(upserts, name, pc.if_else(pa.array(flags), one(base[name]).take(found), one(upserts[name])))
+    return put_column(upserts, name, pc.if_else(pa.array(flags), one(base[name]).take(found), one(upserts[name])))
 
 
 def _leaving(staged: StagedBatch, rows: pa.Table, tombstones: pa.Table) -> pa.Table:

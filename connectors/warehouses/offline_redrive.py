@@ -77,9 +77,10 @@ class OfflineTables(Protocol):
 class OfflineLetters:
     """The letters of one sink, and its tables."""
 
-    def __init__(self, kept: KeptLetters, tables: OfflineTables) -> None:
+    def __init__(self, kept: KeptLetters, tables: OfflineTables, keeps_versions: bool = False) -> None:
         self._kept = kept
         self._tables = tables
+        self._keeps_versions = keeps_versions
         self._dropped: dict[str, tuple[tuple[int, int], ...]] = {}
         """By topic, the letters that its last state has and that are dropped for that."""
 
@@ -98,7 +99,7 @@ class OfflineLetters:
     ) -> Redriven:
         """Every letter behind `after`, in the order of topic, partition and offset, as far as the time allows."""
         out, deadline = Redriven(next=after), time.monotonic() + seconds
-        work = RedriveWork(shapes, Assembler(shapes, log, tolerant=True), log)
+        work = RedriveWork(shapes, Assembler(shapes, log, tolerant=True, keeps_versions=self._keeps_versions), log)
         while out.next is not None and time.monotonic() < deadline:
             out.next = self._step(work, topic, out, dry_run)
         out.left = self._kept.listed(topic, START, 0)[0]

@@ -24,7 +24,7 @@ def output_keys(group: str) -> Iterable[ConfigKey]:
         group=group,
         doc="current: one row per key as it is now. log: every change as a row of its own, in order of position.column."
         " scd2: every version of a row, with when it was valid (slowly changing dimension, type 2); of a table without a key as"
-        " current. PostgreSQL only.",
+        " current.",
     )
     yield key(
         "delete.mode",

@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cdcworker.connectors.api.table_batch import DELETED, KEY, POSITION, SinkBatch, TableBatch
+from cdcworker.connectors.api.table_batch import (
+    DELETED,
+    KEY,
+    POSITION,
+    SinkBatch,
+    TableBatch,
+)
 from cdcworker.connectors.sink_errors import SCHEMA_REFUSED
 from cdcworker.connectors.warehouses import dropped_columns, merge, target_columns
 from cdcworker.schemas.errors import CdcError
@@ -80,6 +86,8 @@ def evolve(
     """The batch's columns by the evolved types, which may be wider than its own."""
     if schema is not None and part.key and key and part.key != key:
         raise CdcError(SCHEMA_REFUSED, "the key of the table changed", where=where)
+    if schema is not None and part.key and target_columns.keeps_versions(schema) != output.versions:
+        raise CdcError(SCHEMA_REFUSED, "the table was made with another output.mode", where=where)
     shape = target_columns.shape_of(part, output)
     how = replace(output, drop=output.deletes(part.key))
     return target_columns.FileColumns(shape.columns, target_columns.evolved(schema, shape.schema, key, where, how))
@@ -121,21 +129,23 @@ def staged(
         fixed = {KEY: rows[KEY].combine_chunks(), output.position: rows[POSITION].combine_chunks()}
         return target_columns.conform(shape.typed(rows, {**fixed, **stamp(output, rows.num_rows)}), shape.schema, False)
 
-    def named(flags: Mapping[str, Any]) -> dict[str, Any]:
-        names = {column.field: column.name for column in shape.columns}
-        return {names[field]: found for field, found in flags.items() if field in names}
-
     return merge.StagedBatch(
         full(part.upserts) if part.upserts.num_rows else shape.schema.empty_table(),
         part.deletes.select([KEY, POSITION]) if part.deletes.num_rows else part.deletes,
-        named(part.unchanged) if part.upserts.num_rows else {},
+        named_flags(shape, part.unchanged) if part.upserts.num_rows else {},
         None if part.origins is None else part.origins[KEY],
         full(part.moved) if part.moved is not None else None,
-        named(part.moved_unchanged),
+        named_flags(shape, part.moved_unchanged),
         None if part.moved_origins is None else part.moved_origins[KEY],
         max(part.floor or b"", floor) or None,
         part.floor is not None,
     )
+
+
+def named_flags(shape: target_columns.FileColumns, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns flags of columns by the names that those have in the table."""
+    names = {column.field: column.name for column in shape.columns}
+    return {names[field]: found for field, found in flags.items() if field in names}
 
 
 def stamp(output: target_columns.OutputForm, rows: int) -> dict[str, Any]:

@@ -116,6 +116,7 @@ def shape_of(batch: TableBatch, output: OutputForm) -> FileColumns:
         fields.append(pa.field(column.name, kind, metadata=notes or None))
     place = [pa.field(output.position, pa.binary(), metadata={COLID: POSITION_ID})] if output.position else []
     own: list[tuple[str, pa.DataType]] = [(KEY, pa.binary()) if batch.key else (OP, pa.string())]
+    own += _version_columns() if output.versions and batch.key else []
     own += [(UNCHANGED, pa.string())] if output.log else []
     own += [(DELETED, pa.bool_())] if output.soft and batch.key else []
     own += [(output.synced, pa.timestamp("us", "UTC"))] if output.synced else []
@@ -123,6 +124,23 @@ def shape_of(batch: TableBatch, output: OutputForm) -> FileColumns:
     distinct([field.name for field in fields], [field.name for field in place], batch)
     shape = pa.schema([*fields, *place])
     return FileColumns(tuple(columns), shape)
+
+
+def _version_columns() -> list[tuple[str, pa.DataType]]:
+    import pyarrow as pa
+
+    moment = pa.timestamp("us", "UTC")
+    return [
+        (OP, pa.string()),
+        *((VALID_FROM, moment), (VALID_TO, moment)),
+        (VALID_TO_POSITION, pa.binary()),
+        (IS_CURRENT, pa.bool_()),
+    ]
+
+
+def keeps_versions(schema: pa.Schema | None) -> bool:
+    """Returns whether a table with these columns has versions of rows."""
+    return schema is not None and IS_CURRENT in schema.names
 
 
 def distinct(columns: Sequence[str], own: Sequence[str], batch: TableBatch) -> None:

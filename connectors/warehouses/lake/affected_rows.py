@@ -16,11 +16,12 @@ from cdcworker.connectors.sink_errors import QUERY_FAILED
 from cdcworker.connectors.warehouses import merge, staged_rows, target_columns
 from cdcworker.connectors.warehouses.lake import statements
 from cdcworker.connectors.warehouses.lake.tables import RowChange
+from cdcworker.connectors.warehouses.row_versions.merge import equal
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from cdcworker.connectors.warehouses.lake.tables import LakeTables, TableName, TableVersion, Work
+    from cdcworker.connectors.warehouses.lake.tables import LakeTables, NeededRows, TableName, TableVersion, Work
     from pyspark.sql import SparkSession
 
 SOURCE = "cdc_source"
@@ -145,26 +146,29 @@ class AffectedRows:
         floors = (part.floor for part in parts if part.floor is not None)
         self._below = statements.below(self._position, max(floors, default=None))
         self._fill = statements.added(have, schema)
-        self._staged = (
-            [self._conformed(part, shape) for part, shape in self._parts] if any(p.key for p in parts) else []
-        )
+        self._staged: list[merge.StagedBatch] = []
+        if any(part.key for part in parts):
+            self._stage()
+
+    def _stage(self) -> None:
+        self._staged = [self._conformed(part, shape) for part, shape in self._parts]
 
     def _conformed(self, part: TableBatch, shape: target_columns.FileColumns) -> merge.StagedBatch:
         """Returns the part with the last columns of the batch, whichever its own are."""
         made = staged_rows.staged(shape, part, self._output, self._floor)
-        names = target_columns.renamed(shape.schema, self.schema)
-        gone = target_columns.gone(shape.schema, self.schema)
-
-        def kept(flags: Mapping[str, Any] | None) -> dict[str, Any]:
-            return {names[name]: found for name, found in (flags or {}).items() if name not in gone}
-
         return replace(
             made,
             upserts=target_columns.conform(made.upserts, self.schema),
             moved=None if made.moved is None else target_columns.conform(made.moved, self.schema),
-            kept=kept(made.kept),
-            moved_kept=kept(made.moved_kept),
+            kept=self._flags(shape, made.kept),
+            moved_kept=self._flags(shape, made.moved_kept or {}),
         )
+
+    def _flags(self, shape: target_columns.FileColumns, flags: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns flags of columns by the last names of the batch, without columns that are gone by then."""
+        names = target_columns.renamed(shape.schema, self.schema)
+        gone = target_columns.gone(shape.schema, self.schema)
+        return {names[name]: found for name, found in flags.items() if name not in gone}
 
     @property
     def by_key(self) -> bool:
@@ -181,6 +185,10 @@ class AffectedRows:
 
     def keys(self) -> set[bytes]:
         return set().union(*(staged_rows.keys_of(staged) for staged in self._staged))
+
+    def needed(self) -> NeededRows | None:
+        """Returns which of the rows under the keys have to be known; None: all."""
+        return None
 
     def current(self, session: SparkSession, table: str, keys: str) -> pa.Table:
         """Rows of the table under the keys of a view; no `table`: it has none."""
@@ -212,25 +220,21 @@ class AffectedRows:
         import pyarrow as pa
 
         rows, gone = self._differing(done)
-        left = merge.truths(
-            merge.place(
-                done.before[KEY], pa.chunked_array([*rows[KEY].chunks, *gone[KEY].chunks], rows[KEY].type)
-            ).is_valid()
-        )
+        changed = pa.concat_arrays([self._identities(rows), self._identities(gone)])
+        left = merge.truths(merge.place(self._identities(done.before), changed).is_valid())
         return RowChange(rows, done.places[left])
 
     def statement(self, session: SparkSession, stage: StagedFiles, table: str, done: AppliedRows) -> str:
         """Empty where nothing changes."""
         changed = self._changed(done)
-        if not changed.num_rows and not self._below and not self._fill:
+        if not changed.num_rows and self.by_key:
             return ""
         source = stage.view(session, SOURCE, changed)
-        known = merge.truths(merge.place(changed[KEY], done.before[KEY]).is_valid()).any()
-        if not known and not self._below and not self._fill:
+        known = merge.place(self._identities(changed), self._identities(done.before))
+        if not merge.truths(known.is_valid()).any() and self.by_key:
             # No row of the table is looked for.
             return statements.append(table, source, self.schema.names, {}, "")
-        soft = DELETED if self._output.soft else ""
-        return statements.merge(table, source, self.schema.names, self._fill, self._below, soft)
+        return statements.merge(table, source, self.schema.names, self._told_apart, self._of_others())
 
     def appended(self) -> pa.Table:
         """Returns the rows of a table without a key, or of a change log."""
@@ -262,21 +266,33 @@ class AffectedRows:
         """Returns the rows to put, and the rows from before that go."""
         import pyarrow as pa
 
-        found = merge.place(done.rows[KEY], done.before[KEY])
+        before, after = self._identities(done.before), self._identities(done.rows)
+        found = merge.place(after, before)
         same = merge.truths(found.is_valid())
-        for name in (self._position, DELETED) if self._output.soft else (self._position,):
+        for name in self._written_columns:
             was = merge.one(done.before[name]).take(found)
-            same &= _equal(was, merge.one(done.rows[name]))
+            same &= equal(was, merge.one(done.rows[name]))
         rows = done.rows.filter(pa.array(~same))
-        left = merge.place(done.before[KEY], done.rows[KEY])
+        left = merge.place(before, after)
         return rows, done.before.filter(pa.array(~merge.truths(left.is_valid())))
 
+    # -- what tells rows apart ----------------------------------------------------------------------------------------
 
-def _equal(one: Any, other: Any) -> Any:
-    import pyarrow.compute as pc
+    @property
+    def _told_apart(self) -> tuple[str, ...]:
+        """The columns whose values one row alone has."""
+        return (KEY,)
 
-    both_null = pc.and_(one.is_null(), other.is_null())
-    return merge.truths(pc.or_(both_null, pc.fill_null(pc.equal(one, other), False)))
+    @property
+    def _written_columns(self) -> tuple[str, ...]:
+        """Those of which one differs in a row that was changed."""
+        return (self._position, DELETED) if self._output.soft else (self._position,)
+
+    def _identities(self, rows: pa.Table) -> pa.Array:
+        return merge.one(rows[KEY])
+
+    def _of_others(self) -> list[str]:
+        return statements.of_others(self._fill, self._below, DELETED if self._output.soft else "")
 
 
 def _marks(tombstones: pa.Table) -> list[tuple[Any, ...]]:

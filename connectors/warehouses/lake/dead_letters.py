@@ -39,7 +39,7 @@ class LakeOfflineTables(LakeWriter):
         super().__init__(*args, **more)
         self._dry_run = False
         self._written = 0
-        self.letters = OfflineLetters(LakeLetters(self), self)
+        self.letters = OfflineLetters(LakeLetters(self), self, self._output.versions)
 
     def state(self, topic: str) -> Manifest | None:
         with self._translated():

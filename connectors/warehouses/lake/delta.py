@@ -22,10 +22,19 @@ from cdcworker.connectors.warehouses.lake.delta_files.table_log import TableSnap
 from cdcworker.connectors.warehouses.lake.file_faults import file_errors
 from cdcworker.connectors.warehouses.lake.maintenance.rewrite import DataFileView, FileRewrite
 from cdcworker.connectors.warehouses.lake.maintenance.snapshots import BY_PROPERTIES, ExpiryGoal, TableSize
-from cdcworker.connectors.warehouses.lake.tables import STATE, FoundRows, RowChange, TableName, TableVersion, moved
+from cdcworker.connectors.warehouses.lake.tables import (
+    STATE,
+    FoundRows,
+    NeededRows,
+    RowChange,
+    TableName,
+    TableVersion,
+    moved,
+)
 from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from cdcworker.connectors.warehouses.storage.s3_bucket import S3Bucket
+from cdcworker.connectors.warehouses.table_files.live_files import WantedRows
 from cdcworker.connectors.warehouses.table_state import Manifest, late, parse
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
@@ -297,11 +306,17 @@ class DeltaTables:
             return False
 
     def current(
-        self, place: TableName, found: TableVersion, schema: pa.Schema, keys: pa.Array, names: Collection[str]
+        self,
+        place: TableName,
+        found: TableVersion,
+        schema: pa.Schema,
+        keys: pa.Array,
+        names: Collection[str],
+        needed: NeededRows | None = None,
     ) -> FoundRows:
         with self._reading(place) as files:
             snapshot, layout = _same(place, found, files)
-            return FoundRows(*files.find(snapshot, layout, schema, keys, names))
+            return FoundRows(*files.find(snapshot, layout, schema, WantedRows(keys, names, needed)))
 
     def commit_rows(self, place: TableName, found: TableVersion, change: RowChange, state: Manifest | None) -> Any:
         return self._added(place, change) if state is None else self._committed(place, found, change, state)

@@ -26,7 +26,16 @@ from cdcworker.connectors.warehouses.lake.maintenance.plan import MEMORY_FACTOR,
 from cdcworker.connectors.warehouses.lake.maintenance.rewrite import DataFileView, FileRewrite, live_rows
 from cdcworker.connectors.warehouses.lake.maintenance.snapshots import BY_PROPERTIES, ExpiryGoal, TableSize, expiry_of
 from cdcworker.connectors.warehouses.lake.side_tables import OWN
-from cdcworker.connectors.warehouses.lake.tables import STATE, FoundRows, RowChange, TableName, TableVersion, moved
+from cdcworker.connectors.warehouses.lake.tables import (
+    STATE,
+    FoundRows,
+    NeededRows,
+    RowChange,
+    TableName,
+    TableVersion,
+    moved,
+)
+from cdcworker.connectors.warehouses.table_files.live_files import WantedRows
 from cdcworker.connectors.warehouses.table_state import Manifest, parse
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
@@ -280,10 +289,16 @@ class IcebergTables:
         return self._rows.files(place, table, found.version, form)
 
     def current(
-        self, place: TableName, found: TableVersion, schema: pa.Schema, keys: pa.Array, names: Collection[str]
+        self,
+        place: TableName,
+        found: TableVersion,
+        schema: pa.Schema,
+        keys: pa.Array,
+        names: Collection[str],
+        needed: NeededRows | None = None,
     ) -> FoundRows:
         form = self._forms[place]
-        return rows_under(self._files(place, found, form), form.columns, schema, keys, names)
+        return rows_under(self._files(place, found, form), form.columns, schema, WantedRows(keys, names, needed))
 
     def commit_rows(self, place: TableName, found: TableVersion, change: RowChange, state: Manifest | None) -> Any:
         assert self._rows is not None

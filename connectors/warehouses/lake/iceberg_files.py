@@ -17,7 +17,7 @@ from cdcworker.connectors.warehouses.lake.iceberg_parquet import (
 )
 from cdcworker.connectors.warehouses.lake.tables import FoundRows, TableName
 from cdcworker.connectors.warehouses.table_files.key_index import INDEX_BYTES_MAX, IndexMemory
-from cdcworker.connectors.warehouses.table_files.live_files import GONE_SHARE_MAX, LiveFiles
+from cdcworker.connectors.warehouses.table_files.live_files import GONE_SHARE_MAX, LiveFiles, WantedRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -197,13 +197,11 @@ def _gone(rows: int, deleted: Sequence[Numbers]) -> Numbers | None:
     return gone
 
 
-def rows_under(
-    files: TableFiles, columns: Sequence[IcebergColumn], schema: pa.Schema, keys: pa.Array, names: Collection[str]
-) -> FoundRows:
-    """Returns the live rows under these keys. Of columns that are not in `names` only keys and positions are read."""
+def rows_under(files: TableFiles, columns: Sequence[IcebergColumn], schema: pa.Schema, wanted: WantedRows) -> FoundRows:
+    """Returns the live rows that are wanted. Of columns that are not in its `names` only keys and positions are read."""
     there = {column.name: column for column in columns}
 
-    def read(number: int, wanted: Sequence[str]) -> Iterator[pa.Table]:
-        return read_rows(files.files[number].path, [there[name] for name in wanted])
+    def read(number: int, names: Sequence[str]) -> Iterator[pa.Table]:
+        return read_rows(files.files[number].path, [there[name] for name in names])
 
-    return FoundRows(*files.rows_under(read, schema, keys, names))
+    return FoundRows(*files.rows_under(read, schema, wanted))

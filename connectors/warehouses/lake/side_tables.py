@@ -16,6 +16,8 @@ from cdcworker.connectors.warehouses.dead_letters import headers_text
 from cdcworker.connectors.warehouses.lake import statements
 from cdcworker.connectors.warehouses.lake.affected_rows import StagedFiles, read_arrow
 from cdcworker.connectors.warehouses.lake.tables import RowChange, TableName, WritesRowFiles
+from cdcworker.connectors.warehouses.row_versions import packed_ends
+from cdcworker.connectors.warehouses.row_versions.timeline import ALL, empty_ends
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,36 +43,33 @@ class SideTables:
     # -- tombstones -------------------------------------------------------------------------------------------------------
 
     def tombstones(self, session: SparkSession, place: TableName, keys: str, schema: pa.Schema, some: bool) -> pa.Table:
-        """Returns the tombstones of the keys in a view, in the form of `merge`."""
-        empty = merge.tombstones_of(schema.empty_table(), False)
+        """Returns the tombstones of the keys in a view, in the form of `merge`; for a table of versions the ends of those."""
         if not some:
-            return empty
+            return _no_tombstones(schema)
         table, same = (
             self._tables.name(tombstones_place(place)),
             f"g.{statements.quoted(KEY)} = k.{statements.quoted(KEY)}",
         )
         found = read_arrow(session, f"SELECT g.* FROM {table} g LEFT SEMI JOIN {keys} k ON {same}")
-        return merge.newest(empty, _unpacked(found, schema)) if found.num_rows else empty
+        return _tombstones(found, schema)
 
     def find_tombstones(self, place: TableName, keys: pa.Array, schema: pa.Schema, some: bool) -> pa.Table | None:
         """Returns the same without a job of Spark's; None where their table cannot be read so."""
-        empty = merge.tombstones_of(schema.empty_table(), False)
         tables, side, form = self._tables, tombstones_place(place), tombstone_schema()
         self._found.pop(side, None)
         if not some:
-            return empty
+            return _no_tombstones(schema)
         found = tables.load(side)
         if found is None or not isinstance(tables, WritesRowFiles) or not tables.writes_rows(side, found, form):
             return None
         self._found[side] = found
-        rows = tables.current(side, found, form, keys, (ROW,)).rows
-        return merge.newest(empty, _unpacked(rows, schema)) if rows.num_rows else empty
+        return _tombstones(tables.current(side, found, form, keys, (ROW,)).rows, schema)
 
     def add_tombstones(self, session: SparkSession, place: TableName, tombstones: pa.Table, stage: StagedFiles) -> bool:
         """Stores the tombstones of a batch; returns whether it had any."""
         if not tombstones.num_rows:
             return False
-        rows = _packed(tombstones)
+        rows = _packed(tombstones) if merge.ROW in tombstones.column_names else packed_ends.packed(tombstones, ROW)
         self._append(session, tombstones_place(place), rows, stage, ())
         return True
 
@@ -83,7 +82,11 @@ class SideTables:
     def prune(self, session: SparkSession, place: TableName, least: str) -> None:
         """Deletes tombstones before the position `least` (hexadecimal): no row that is still to come is older."""
         side = tombstones_place(place)
-        session.sql(f"DELETE FROM {self._tables.name(side)} WHERE {statements.quoted(POSITION)} < X'{least}'")
+        older = f"{statements.quoted(POSITION)} < X'{least}'"
+        # What a TRUNCATE ends may come again at any time, when offsets are reset: of versions each stays.
+        session.sql(
+            f"DELETE FROM {self._tables.name(side)} WHERE {older} AND {statements.quoted(KEY)} <> X'{ALL.hex()}'"
+        )
 
     # -- dead letters -------------------------------------------------------------------------------------------------
 
@@ -180,6 +183,20 @@ def tombstone_schema() -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([(KEY, pa.binary()), (POSITION, pa.binary()), (ROW, pa.binary())])
+
+
+def _no_tombstones(schema: pa.Schema) -> pa.Table:
+    if target_columns.keeps_versions(schema):
+        return empty_ends()
+    return merge.tombstones_of(schema.empty_table(), False)
+
+
+def _tombstones(found: pa.Table, schema: pa.Schema) -> pa.Table:
+    if not found.num_rows:
+        return _no_tombstones(schema)
+    if target_columns.keeps_versions(schema):
+        return packed_ends.unpacked(found, ROW)
+    return merge.newest(_no_tombstones(schema), _unpacked(found, schema))
 
 
 def _packed(tombstones: pa.Table) -> pa.Table:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api.table_batch import KEY, OP
+from cdcworker.connectors.api.table_batch import IS_CURRENT, OP, VALID_TO, VALID_TO_POSITION
 from cdcworker.connectors.sink_errors import SCHEMA_REFUSED
 from cdcworker.connectors.warehouses import target_columns
 from cdcworker.connectors.warehouses.column_changes import Where, steps
@@ -170,25 +170,55 @@ def added(have: pa.Schema | None, want: pa.Schema) -> dict[str, str]:
     return out
 
 
-def merge(target: str, source: str, names: Sequence[str], fill: Mapping[str, str], below: str, soft: str) -> str:
-    """One row per key replaces, adds or takes away. `fill` are values for rows that no key names, `below` says which are
-    from before a TRUNCATE: they go, or are marked in the column `soft`."""
+def merge(target: str, source: str, names: Sequence[str], on: Sequence[str], unmatched: Sequence[str] = ()) -> str:
+    """One row per value of the columns `on` replaces, adds or takes away. `unmatched`: what becomes of rows that none of them
+    names."""
     sets = ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in names)
     listed = ", ".join(map(quoted, names))
     values = ", ".join(f"s.{quoted(name)}" for name in names)
+    same = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in on)
     lines = [
-        f"MERGE INTO {target} t USING {source} s ON t.{quoted(KEY)} = s.{quoted(KEY)}",
+        f"MERGE INTO {target} t USING {source} s ON {same}",
         f"WHEN MATCHED AND s.{quoted(GONE)} THEN DELETE",
         f"WHEN MATCHED THEN UPDATE SET {sets}",
         f"WHEN NOT MATCHED AND NOT s.{quoted(GONE)} THEN INSERT ({listed}) VALUES ({values})",
     ]
-    filled = [f"t.{quoted(name)} = {value}" for name, value in fill.items()]
+    return "\n".join([*lines, *unmatched])
+
+
+def of_others(fill: Mapping[str, str], below: str, soft: str) -> list[str]:
+    """Returns what becomes of rows that no key names. `fill` are their values for columns that are new, `below` says which are
+    from before a TRUNCATE: they go, or are marked in the column `soft`."""
+    lines, filled = [], _sets(fill)
     if below:
         marked = ", ".join([*filled, f"t.{quoted(soft)} = true"])
         lines.append(f"WHEN NOT MATCHED BY SOURCE AND {below} THEN " + (f"UPDATE SET {marked}" if soft else "DELETE"))
     if filled:
         lines.append(f"WHEN NOT MATCHED BY SOURCE THEN UPDATE SET {', '.join(filled)}")
-    return "\n".join(lines)
+    return lines
+
+
+def of_other_versions(fill: Mapping[str, str], position: str, cuts: Sequence[tuple[bytes, int]]) -> list[str]:
+    """Returns the same of versions: those that were current at a TRUNCATE end there. `cuts` are the positions and times (microseconds)
+    of each, in rising order; `position` is the column of positions."""
+    lines, filled = [], _sets(fill)
+    end = f"t.{quoted(VALID_TO_POSITION)}"
+    for at, moment in cuts:
+        hexed = f"X'{at.hex()}'"
+        ended = [
+            f"t.{quoted(VALID_TO)} = timestamp_micros({moment})",
+            f"{end} = {hexed}",
+            f"t.{quoted(IS_CURRENT)} = false",
+        ]
+        where = f"t.{quoted(position)} < {hexed} AND ({end} IS NULL OR {end} > {hexed})"
+        lines.append(f"WHEN NOT MATCHED BY SOURCE AND {where} THEN UPDATE SET {', '.join([*filled, *ended])}")
+    if filled:
+        lines.append(f"WHEN NOT MATCHED BY SOURCE THEN UPDATE SET {', '.join(filled)}")
+    return lines
+
+
+def _sets(values: Mapping[str, str]) -> list[str]:
+    return [f"t.{quoted(name)} = {value}" for name, value in values.items()]
 
 
 def below(position: str, floor: bytes | None) -> str:
@@ -209,6 +239,5 @@ def append(target: str, source: str, names: Sequence[str], fill: Mapping[str, st
     if below:
         lines.append(f"WHEN NOT MATCHED BY SOURCE AND {below} THEN DELETE")
     if fill:
-        sets = ", ".join(f"t.{quoted(name)} = {value}" for name, value in fill.items())
-        lines.append(f"WHEN NOT MATCHED BY SOURCE THEN UPDATE SET {sets}")
+        lines.append(f"WHEN NOT MATCHED BY SOURCE THEN UPDATE SET {', '.join(_sets(fill))}")
     return "\n".join(lines)

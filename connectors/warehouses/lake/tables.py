@@ -14,10 +14,13 @@ from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from cdcworker.connectors.warehouses.row_versions.positions import Flags
     from pyspark.sql import SparkSession
 
 Work = Callable[[Iterable["pa.RecordBatch"]], Iterable["pa.RecordBatch"]]
 STATE = "cdcworker.state"
+NeededRows = Callable[["pa.Array", "pa.Array"], "Flags"]
+"""Returns which of some rows have to be known, by their keys and positions."""
 
 
 class TableName(NamedTuple):
@@ -131,10 +134,16 @@ class WritesRowFiles(Protocol):
         SQL alone keeps to. Columns may have been changed since it was found; its rows may not."""
 
     def current(
-        self, place: TableName, found: TableVersion, schema: pa.Schema, keys: pa.Array, names: Collection[str]
+        self,
+        place: TableName,
+        found: TableVersion,
+        schema: pa.Schema,
+        keys: pa.Array,
+        names: Collection[str],
+        needed: NeededRows | None = None,
     ) -> FoundRows:
         """Returns the rows under these keys, with the columns of `schema`. Those that are not among `names` may be null,
-        except the keys and the positions. CdcError LEDGER_MOVED when the table is not as found."""
+        except the keys and the positions. Rows that are not `needed` may be left out. CdcError LEDGER_MOVED when the table is not as found."""
 
     def commit_rows(self, place: TableName, found: TableVersion, change: RowChange, state: Manifest | None) -> Any:
         """Changes rows and state in one step and returns the version that came to be. CdcError LEDGER_MOVED when the table is

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api.sink import SinkOffsets
-from cdcworker.connectors.api.table_batch import DELETED, SinkBatch, TableBatch
+from cdcworker.connectors.api.table_batch import DELETED, IS_CURRENT, SinkBatch, TableBatch
 from cdcworker.connectors.api.table_writer import TargetRows
 from cdcworker.connectors.sink_errors import FENCED, LEDGER_MOVED, TARGET_COLLISION, gone
 from cdcworker.connectors.warehouses import staged_rows, target_columns
@@ -22,6 +22,7 @@ from cdcworker.connectors.warehouses.lake.affected_rows import (
     guarded,
     read_place,
 )
+from cdcworker.connectors.warehouses.lake.affected_versions import affected, truncate_ends
 from cdcworker.connectors.warehouses.lake.claimed_tables import ClaimedTables
 from cdcworker.connectors.warehouses.lake.columns import noted, shaped
 from cdcworker.connectors.warehouses.lake.file_faults import FileFaults, translated
@@ -195,9 +196,10 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
 
     def read(self, place: TableName, found: TableVersion, names: Sequence[str], work: Work, columns: str) -> pa.Table:
         """Returns what `work` makes, in Spark's processes, of a table's rows as they were found; those marked as
-        deleted are none."""
+        deleted are none, nor are versions that have ended."""
         listed = ", ".join(map(statements.quoted, names))
         where = f" WHERE {statements.quoted(DELETED)} IS NOT TRUE" if DELETED in found.columns else ""
+        where = f" WHERE {statements.quoted(IS_CURRENT)}" if IS_CURRENT in found.columns else where
         with self._translated():
             frame = self._spark().sql(f"SELECT {listed} FROM {self._tables.at(place, found)}{where}")
             return frame.mapInArrow(guarded(work), columns).toArrow()
@@ -378,15 +380,21 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
         where = {"table": ".".join(place), "topic": parts[0].table if parts else ""}
         have, tombstones = state.arrow, state.tombstones
         floor, after = bytes.fromhex(state.floor), staged_rows.floor_of(parts, state.floor)
+        bare = parts
         parts, shapes = staged_rows.evolve_all(state, staged_rows.keyed(parts, state.key, have), self._output, where)
         schema = shapes[-1].schema if shapes else have
         key = state.key or next((part.key for part in parts if part.key), ())
         step: str | RowChange = ""
         orphans = 0
-        if schema is not None:
+        if schema is None:
+            self._ready()
+            if self._side.add_tombstones(session, place, truncate_ends(bare), self._stage):
+                tombstones = "yes"
+        else:
             found = self._shaped(session, place, found, schema, where)
             state = found.state or state
-            work = AffectedRows(parts, shapes, schema, state.arrow, self._output, floor)
+            make = affected(target_columns.keeps_versions(schema))
+            work = make(parts, shapes, schema, state.arrow, self._output, floor)
             if key:
                 self._identify(place, found, state.topic, key, parts)
                 done = self._merged(session, place, found, work)
@@ -417,7 +425,9 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
             self._nameless.add(topic)
         elif topic in self._identified:
             return
-        self._tables.identify(place, found, () if topic in self._nameless else key)
+        # Of a key there are several versions.
+        more = (self._output.position,) if self._output.versions else ()
+        self._tables.identify(place, found, () if topic in self._nameless else (*key, *more))
         self._identified.add(topic)
 
     def _ready(self) -> None:
@@ -461,7 +471,7 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
         tombstones = self._side.find_tombstones(place, wanted, work.schema, bool(state.tombstones))
         if tombstones is None:
             return None
-        rows = files.current(place, found, work.schema, wanted, work.read_columns())
+        rows = files.current(place, found, work.schema, wanted, work.read_columns(), work.needed())
         return work.merge(rows.rows, tombstones, rows.places)
 
     def _step(self, session: SparkSession, place: TableName, work: AffectedRows, done: AppliedRows) -> str | RowChange:

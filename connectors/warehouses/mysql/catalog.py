@@ -9,13 +9,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cdcworker.connectors.api.table_batch import KEY, OP, TableBatch
+from cdcworker.connectors.api.table_batch import (
+    IS_CURRENT,
+    KEY,
+    OP,
+    VALID_FROM,
+    VALID_TO,
+    VALID_TO_POSITION,
+    TableBatch,
+)
 from cdcworker.connectors.sink_errors import SCHEMA_REFUSED, gone
 from cdcworker.connectors.warehouses import schema_policy, target_columns
 from cdcworker.connectors.warehouses.column_changes import ColumnNaming
 from cdcworker.connectors.warehouses.dead_letters import of_today
 from cdcworker.connectors.warehouses.dropped_columns import wanted, without
-from cdcworker.connectors.warehouses.mysql import column_changes, found_tables, statements, types, values
+from cdcworker.connectors.warehouses.mysql import (
+    column_changes,
+    found_tables,
+    statements,
+    types,
+    values,
+    version_statements,
+)
 from cdcworker.connectors.warehouses.mysql.dropped_columns import LedgerPositions
 from cdcworker.connectors.warehouses.mysql.errors import of_alter
 from cdcworker.connectors.warehouses.mysql.ledger import MySqlLedger
@@ -167,7 +182,8 @@ class TargetCatalog:
         columns, key = catalog.columns_of(batch), catalog.key_of(batch)
         found = {column.name: types.type_of(column, column.name in key) for column in columns}
         optional = catalog.optional_key(batch)
-        hashed = bool(key) and (bool(optional) or not types.fits_index([found[name] for name in key]))
+        own = [statements.POSITION_TYPE] if self._output.versions else []
+        hashed = bool(key) and (bool(optional) or not types.fits_index([*(found[name] for name in key), *own]))
         target = statements.TargetTable(
             schema,
             table,
@@ -180,6 +196,7 @@ class TargetCatalog:
             hashed=hashed,
             optional=optional,
             collation=connection.server.collation,
+            versions=self._output.versions and bool(key),
         )
         target_columns.distinct(
             target.names, [target.position, statements.HASH, *(column.name for column in target.own)], batch
@@ -193,7 +210,7 @@ class TargetCatalog:
         if found is None:
             return
         names = column_changes.known(connection, (self._ledger.sink, batch.table))
-        keyed = OP not in found.columns
+        keyed = found.versions or OP not in found.columns
         target = statements.TargetTable(
             *place, found.types, found.key or (KEY,) if keyed else (), (), hashed=found.hashed
         )
@@ -202,6 +219,7 @@ class TargetCatalog:
             target,
             position=catalog.position_name(found.columns, names, self._output.position),
             collation=connection.server.collation,
+            versions=found.versions,
         )
         missing = [own for own in self._all_own(target) if own.name not in found.columns]
         if missing:
@@ -316,7 +334,12 @@ class TargetCatalog:
         return f"change column {statements.quote(old)} {statements.quote(column.name)} {kind}"
 
     def _own(self, keyed: bool) -> tuple[OwnColumn, ...]:
-        out = [] if keyed else [OwnColumn(OP, "varchar(8)")]
+        versions = self._output.versions and keyed
+        out = [] if keyed and not versions else [OwnColumn(OP, "varchar(8)")]
+        if versions:
+            out += [OwnColumn(name, version_statements.MOMENT) for name in (VALID_FROM, VALID_TO)]
+            position = OwnColumn(VALID_TO_POSITION, statements.POSITION_TYPE)
+            out += [position, OwnColumn(IS_CURRENT, types.BOOLEAN)]
         return (*out, *catalog.own_columns(self._output, _OWN, keyed))
 
     @staticmethod

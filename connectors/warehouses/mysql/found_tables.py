@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from cdcworker.connectors.api.table_batch import IS_CURRENT
 from cdcworker.connectors.sink_errors import SCHEMA_REFUSED
 from cdcworker.connectors.warehouses.mysql import statements, types
 from cdcworker.schemas.errors import CdcError
@@ -58,11 +59,17 @@ class FoundTable:
         return statements.HASH in self.columns
 
     @property
+    def versions(self) -> bool:
+        """Whether it holds each version of a row."""
+        return IS_CURRENT in self.columns
+
+    @property
     def key(self) -> tuple[str, ...]:
-        """The columns that tell rows apart; empty where nothing does."""
+        """The columns that tell rows apart, but for the position of their versions; empty where nothing does."""
         if self.hashed:
             return key_of(self.columns[statements.HASH].comment)
-        return self.primary or (self.unique[0] if self.unique else ())
+        found = self.primary or (self.unique[0] if self.unique else ())
+        return found[:-1] if self.versions else found
 
 
 def key_of(comment: str) -> tuple[str, ...]:
@@ -140,12 +147,16 @@ def check(target: statements.TargetTable, found: FoundTable) -> None:
 def is_unique(target: statements.TargetTable, found: FoundTable) -> bool:
     """Returns whether rows of one key, and no others, are kept out by an index."""
     own = (statements.HASH,) if target.hashed else target.key
+    own = (*own, target.position) if target.versions else own
     return bool(found.unique) and all(set(names) == set(own) for names in found.unique)
 
 
 def check_key(target: statements.TargetTable, found: FoundTable) -> None:
-    """CdcError SCHEMA_REFUSED where the table has another key."""
-    has = found.key if found.hashed else found.primary
+    """CdcError SCHEMA_REFUSED where the table has another key, or was made with another output.mode."""
+    if target.key and found.versions != target.versions:
+        where = {"table": target.plain_name}
+        raise CdcError(SCHEMA_REFUSED, "the table was made with another output.mode", where=where)
+    has = found.key if found.hashed or found.versions else found.primary
     if has and set(has) != set(target.key):
         where = {"table": target.plain_name, "key": ",".join(target.key)}
         raise CdcError(SCHEMA_REFUSED, "the key of the table changed", where=where)

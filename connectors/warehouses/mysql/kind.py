@@ -116,6 +116,7 @@ MYSQL: Final = WarehouseKind(
     title="MySQL",
     keys=(HOSTNAME, PORT, USER, PASSWORD, SCHEMA, SSLMODE, SSLROOTCERT),
     redrives_consistent_sets=True,
+    keeps_versions=True,
     problems=problems,
     # A server that is away refuses connections: it does not look empty.
     location=lambda _config: "",

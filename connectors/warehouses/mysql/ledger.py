@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from cdcworker.connectors.api.table_batch import DeadLetter, SinkBatch, VisibleThrough
 from cdcworker.connectors.sink_errors import FENCED, TARGET_LOCKED
 from cdcworker.connectors.warehouses.dead_letters import headers_text
+from cdcworker.connectors.warehouses.mysql import version_statements
 from cdcworker.connectors.warehouses.mysql.connection import BOOKKEEPING, enter
+from cdcworker.connectors.warehouses.mysql.statements import binary
 from cdcworker.connectors.warehouses.sql.ledger import (
     LETTER,
     TOMBSTONE_DAYS_MAX,
@@ -80,6 +82,16 @@ class MySqlLedger:
         )
         for table in TABLES:
             connection.do(f"create table if not exists {BOOKKEEPING}.{table} {form}")
+
+    def create_ends(self, connection: Connection) -> None:
+        """Makes the table of remembered ends, which sinks that keep versions have, where it is not; outside of transactions."""
+        found = connection.one(
+            "select count(*) from information_schema.tables where table_schema = %s and table_name = %s",
+            (BOOKKEEPING, version_statements.TABLE),
+        )
+        if not found or not found[0]:
+            form = f"engine = InnoDB row_format = dynamic default character set utf8mb4 collate {connection.server.collation}"
+            connection.do(f"create table if not exists {BOOKKEEPING}.{version_statements.DEFINITION} {form}")
 
     @contextlib.contextmanager
     def altering(self, connection: Connection) -> Iterator[None]:
@@ -290,10 +302,11 @@ class MySqlLedger:
             (self.sink,),
         )
 
-    def prune(self, connection: Connection) -> int:
-        """Drop tombstones that no row still to come can be older than; a dead letter that is sent again may be."""
+    def prune(self, connection: Connection, table: str = "tombstone") -> int:
+        """Drop tombstones that no row still to come can be older than; a dead letter that is sent again may be. Those of all keys
+        stay. `table`: another one that is like that of tombstones."""
         return connection.do(
-            """delete t from _cdcworker.tombstone t where t.sink = %s
+            f"""delete t from _cdcworker.{table} t where t.sink = %s and t.`key` <> {binary(version_statements.ALL_KEYS)}
                and not exists (select 1 from _cdcworker.dead_letter d where d.sink = t.sink and d.topic = t.topic) and (
                  t.at < now(6) - interval %s day or not exists (
                    select 1 from _cdcworker.ledger l

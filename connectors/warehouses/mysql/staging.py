@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from cdcworker.connectors.api.table_batch import KEY, OP, POSITION, UNCHANGED, TableBatch
+from cdcworker.connectors.api.table_batch import (
+    BASE,
+    BEGAN,
+    KEY,
+    OP,
+    POSITION,
+    UNCHANGED,
+    VALID_FROM,
+    VALID_TO,
+    TableBatch,
+)
 from cdcworker.connectors.arrow.array_ops import one
-from cdcworker.connectors.warehouses.mysql import load, statements, values
+from cdcworker.connectors.warehouses.mysql import load, statements, values, version_statements
 from cdcworker.connectors.warehouses.mysql.connection import BOOKKEEPING
 from cdcworker.connectors.warehouses.sql.stage_rows import bits_of
 from cdcworker.connectors.warehouses.sql.target_table import KEPT, ORIGIN_KEY, STAGE_KEY
+from cdcworker.connectors.warehouses.sql.versions import StagedBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,11 +63,18 @@ class Stages:
         if same and name in self._used:
             connection.do(f"delete from {name}")
         elif not same:
-            for statement in statements.stage(target, name):
+            for statement in _DEFINITIONS.get(kind, statements.stage)(target, name):
                 connection.do(statement)
         self._made[target.name, kind] = (name, target)
         self._used.add(name)
         return name
+
+
+_DEFINITIONS: Final[Mapping[str, Callable[[statements.TargetTable, str], list[str]]]] = {
+    version_statements.VERSIONS: version_statements.stage,
+    version_statements.PLAN: version_statements.plan,
+}
+"""Of stage tables that are others than those of current rows."""
 
 
 def _shape(target: statements.TargetTable) -> object:
@@ -72,6 +91,17 @@ def fill(
     keep_key: bool,
 ) -> dict[str, int]:
     """Fill the stage table `name`, in SQL; the bit of each column that some row did not bring."""
+    load.load(connection, name, _staged(target, rows, unchanged, origins, keep_key))
+    return bits_of(unchanged)
+
+
+def _staged(
+    target: statements.TargetTable,
+    rows: pa.Table,
+    unchanged: Mapping[str, Any],
+    origins: pa.Table | None,
+    keep_key: bool,
+) -> dict[str, Any]:
     columns = _values(target, rows)
     columns[POSITION] = one(rows[POSITION])
     if unchanged:
@@ -84,8 +114,63 @@ def fill(
             if column.name in target.key:
                 found = values.to_mysql(one(origins[column.field]), column, target.types[column.name])
                 columns[statements.origin(target, column.name)] = found
-    load.load(connection, name, columns)
-    return bits_of(unchanged)
+    return columns
+
+
+class VersionStages:
+    """The stage tables of versions and of plans, of one session."""
+
+    def __init__(self, stages: Stages) -> None:
+        self._stages = stages
+
+    def fill(self, connection: Connection, target: statements.TargetTable, batch: TableBatch) -> StagedBatch:
+        import pyarrow as pa
+
+        stage, plan = (
+            self._stages.take(connection, target, kind)
+            for kind in (version_statements.VERSIONS, version_statements.PLAN)
+        )
+        parts = [(batch.upserts, batch.unchanged, batch.origins), (batch.deletes, {}, None)]
+        first = _firsts([rows[KEY] for rows, _, _ in parts if rows.num_rows])
+        for rows, unchanged, origins in parts:
+            if not rows.num_rows:
+                continue
+            columns = _staged(target, rows, unchanged, origins, True)
+            columns.pop(ORIGIN_KEY, None)
+            columns |= {name: one(rows[name]) for name in (BASE, BEGAN, OP) if name in rows.column_names}
+            columns[VALID_FROM] = _moments(one(rows[VALID_FROM]))
+            mine, first = first[: rows.num_rows], first[rows.num_rows :]
+            columns[version_statements.FIRST] = pa.array(["1" if is_first else None for is_first in mine], pa.string())
+            load.load(connection, stage, columns)
+        return StagedBatch(stage, plan, bits_of(batch.unchanged))
+
+    def keys(self, rows: pa.Table) -> pa.Array:
+        return hashed(one(rows[KEY]))
+
+    def plan(self, connection: Connection, target: statements.TargetTable, staged: StagedBatch, rows: pa.Table) -> None:
+        # What it had goes by a DELETE: some servers end a transaction that truncates.
+        connection.do(f"delete from {staged.plan}")
+        columns = {name: one(rows[name]) for name in rows.column_names}
+        columns[VALID_TO] = _moments(columns[VALID_TO])
+        load.load(connection, staged.plan, columns)
+
+
+def _firsts(keys: Sequence[Any]) -> list[bool]:
+    """Marks the first row of each key."""
+    seen: set[bytes] = set()
+    out = []
+    for key in itertools.chain.from_iterable(column.to_pylist() for column in keys):
+        out.append(key not in seen)
+        seen.add(key)
+    return out
+
+
+def _moments(times: pa.Array) -> pa.Array:
+    """Returns times as the server reads them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.strftime(times.cast(pa.timestamp("us")), format="%Y-%m-%d %H:%M:%S").cast(pa.string())
 
 
 def insert(connection: Connection, target: statements.TargetTable, rows: pa.Table) -> None:

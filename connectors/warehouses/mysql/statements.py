@@ -68,6 +68,8 @@ class TargetTable(SqlTable):
     """Columns of the key that may be null in the source."""
     collation: str = ""
     """Of columns that the sink makes."""
+    versions: bool = False
+    """It holds each version of a row; a key with a position tells them apart."""
 
     @property
     def name(self) -> str:
@@ -115,6 +117,7 @@ def declared(target: TargetTable, kind: str) -> str:
 
 
 def create_table(target: TargetTable) -> str:
+    more = (target.position,) if target.versions else ()
     keyed = set() if target.hashed else set(target.key)
     parts = [
         f"{quote(column.name)} {declared(target, target.types[column.name])}"
@@ -122,11 +125,12 @@ def create_table(target: TargetTable) -> str:
         for column in target.columns
     ]
     parts += [clause(column) for column in target.own]
-    parts += [f"{quote(target.position)} {POSITION_TYPE}"] if target.position else []
+    if target.position:
+        parts.append(f"{quote(target.position)} {POSITION_TYPE}{' not null' if target.versions else ''}")
     if target.key and target.hashed:
-        parts += [hash_column(target), f"unique key ({quote(HASH)})"]
+        parts += [hash_column(target), f"unique key ({listed((HASH, *more))})"]
     elif target.key:
-        parts.append(f"primary key ({listed(target.key)})")
+        parts.append(f"primary key ({listed((*target.key, *more))})")
     return (
         f"create table if not exists {target.name} ({', '.join(parts)})"
         f" engine = InnoDB default character set utf8mb4 collate {target.collation}"
@@ -142,9 +146,10 @@ def key_comment(key: Sequence[str]) -> str:
     return "key: " + ", ".join(quote(name) for name in key)
 
 
-def select(place: tuple[str, str], names: Sequence[str], hides: str = "") -> str:
-    """The columns of all rows, but for those in which the column `hides` is true."""
+def select(place: tuple[str, str], names: Sequence[str], hides: str = "", shows: str = "") -> str:
+    """The columns of all rows, but for those in which the column `hides` is true; with `shows` of those in which that one is."""
     where = f" where not coalesce({quote(hides)}, false)" if hides else ""
+    where = f" where {quote(shows)}" if shows else where
     return f"select {listed(names)} from {quote(place[0])}.{quote(place[1])}{where}"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from cdcworker.connectors.api.table_batch import DELETED, POSITION
+from cdcworker.connectors.api.table_batch import DELETED, IS_CURRENT, POSITION
 from cdcworker.connectors.mysql_client.login import Login
 from cdcworker.connectors.verify.canonical_text import VerifiedColumn
 from cdcworker.connectors.verify.databases import (
@@ -139,7 +139,7 @@ class MySqlTarget:
             yield from zip(*(batch.column(at).to_pylist() for at in range(batch.num_columns)), strict=True)
 
     def _batches(self, plan: ComparisonPlan) -> Iterator[pa.RecordBatch]:
-        """Yields the rows that are there; those that a soft delete left are not."""
+        """Yields the rows that are there; those that a soft delete left are not, nor are versions that have ended."""
         import pyarrow as pa
         from pymysql.cursors import SSCursor
 
@@ -148,8 +148,9 @@ class MySqlTarget:
         position = [plan.target.position] if plan.target.position else []
         names = [*dict.fromkeys([*(item.target.name for item in plan.columns), *position])]
         table, hides = (plan.target.schema, plan.target.name), DELETED if DELETED in found.columns else ""
+        shows = IS_CURRENT if found.versions else ""
         with self._of_table() as connection, connection.cursor(SSCursor) as cursor:
-            cursor.execute(statements.select(table, names, hides))
+            cursor.execute(statements.select(table, names, hides, shows))
             while chunk := cursor.fetchmany(CHUNK_ROWS):
                 columns = zip(*chunk, strict=True)
                 # Arrow has no type for what differs from row to row, as decimals do.

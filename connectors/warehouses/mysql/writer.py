@@ -13,7 +13,7 @@ from cdcworker.connectors.api.table_writer import TargetRows
 from cdcworker.connectors.mysql_client.error_numbers import number_of
 from cdcworker.connectors.mysql_client.login import Login
 from cdcworker.connectors.sink_errors import TARGET_UNREACHABLE
-from cdcworker.connectors.warehouses.mysql import staging, statements
+from cdcworker.connectors.warehouses.mysql import staging, statements, version_statements
 from cdcworker.connectors.warehouses.mysql.catalog import TargetCatalog
 from cdcworker.connectors.warehouses.mysql.connection import opened, transaction
 from cdcworker.connectors.warehouses.mysql.errors import STALE, from_pymysql
@@ -23,6 +23,7 @@ from cdcworker.connectors.warehouses.mysql.snapshot_read import read
 from cdcworker.connectors.warehouses.sql.ledger import Epoch
 from cdcworker.connectors.warehouses.sql.stage_rows import StageRows
 from cdcworker.connectors.warehouses.sql.target_table import TombstonePlace
+from cdcworker.connectors.warehouses.sql.versions import SqlVersions
 from cdcworker.connectors.warehouses.sql.writer import (
     PRUNE_EVERY_S,
     FreshRowExistsError,
@@ -63,6 +64,9 @@ class MySqlWriter(SqlWriter["Connection", statements.TargetTable]):
         super().__init__(ledger, TargetCatalog(ledger, schema, output), statements, schema, output)
         self._login = login
         self._stages = staging.Stages()
+        self._versions: SqlVersions[Connection, statements.TargetTable] = SqlVersions(
+            ledger.sink, version_statements, staging.VersionStages(self._stages)
+        )
 
     # -- the seam -----------------------------------------------------------------------------------------------------
 
@@ -71,6 +75,9 @@ class MySqlWriter(SqlWriter["Connection", statements.TargetTable]):
             if not self._ledger.is_there(connection):
                 with self._ledger.altering(connection):
                     self._ledger.create(connection)
+            if self._output.versions:
+                with self._ledger.altering(connection):
+                    self._ledger.create_ends(connection)
             # A task that alters tables is waited for: behind the fence it cannot begin to.
             with self._ledger.altering(connection), transaction(connection):
                 self._ledger.fence(connection, epoch)
@@ -96,6 +103,8 @@ class MySqlWriter(SqlWriter["Connection", statements.TargetTable]):
                         replayed += 1
                 if fresh and due:
                     self._ledger.prune(connection)
+                    if self._output.versions:
+                        self._ledger.prune(connection, version_statements.TABLE)
                     self._pruned = time.monotonic()
                 if fresh:
                     hit("sink.before_commit")
@@ -177,11 +186,18 @@ class MySqlWriter(SqlWriter["Connection", statements.TargetTable]):
 
     def _table(self, connection: Connection, batch: TableBatch, counts: dict[str, Any], number: int = 0) -> None:
         target, batch = self._catalog.placed(batch)
-        self._truncate(connection, target, batch, counts)
+        versions = target is not None and target.versions
+        if batch.truncates is not None and not versions:
+            self._versions.remember(connection, batch.table, batch.truncates)
+        if not versions:
+            self._truncate(connection, target, batch, counts)
         if target is None:
             return
         batch = of_table(batch, target)
-        self._write_rows(connection, target, batch, counts, number)
+        if versions:
+            self._versions.apply(connection, target, batch, counts)
+        else:
+            self._write_rows(connection, target, batch, counts, number)
         counted(counts, target, batch)
 
     def _append(self, connection: Connection, target: statements.TargetTable, batch: TableBatch) -> None:

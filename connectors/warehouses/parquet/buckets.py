@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from cdcworker.connectors.api.table_batch import KEY
-from cdcworker.connectors.warehouses import merge, staged_rows, target_columns
+from cdcworker.connectors.warehouses import target_columns
 from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.table_state import Manifest
 
@@ -22,9 +22,9 @@ def bucket_of(key: bytes, count: int) -> int:
     return zlib.crc32(key) % count
 
 
-def touched(staged: merge.StagedBatch, count: int) -> set[int]:
+def touched(keys: Iterable[bytes], count: int) -> set[int]:
     """Buckets of all keys that a batch names."""
-    return {bucket_of(key, count) for key in staged_rows.keys_of(staged)}
+    return {bucket_of(key, count) for key in keys}
 
 
 def split(rows: pa.Table, count: int) -> Iterator[tuple[int, pa.Table]]:

@@ -100,6 +100,5 @@ class ParquetOfflineTables(ParquetWriter):
 
 
 def letters_of(files: Storage, sink: str, output: target_columns.OutputForm, buckets: int = 8) -> OfflineLetters:
-    return OfflineLetters(
-        ParquetLetters(files, sink), ParquetOfflineTables(files, sink, output=output, buckets=buckets)
-    )
+    tables = ParquetOfflineTables(files, sink, output=output, buckets=buckets)
+    return OfflineLetters(ParquetLetters(files, sink), tables, output.versions)

@@ -126,6 +126,7 @@ PARQUET: Final = WarehouseKind(
     problems=problems,
     check_paths=check_paths,
     probe=probe,
+    keeps_versions=True,
     open=open_writer,
     admin=open_admin,
     dead_letters=open_dead_letters,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from cdcworker.connectors.api.table_batch import DELETED
+from cdcworker.connectors.api.table_batch import DELETED, IS_CURRENT
 from cdcworker.connectors.verify.databases import TableFailed
 from cdcworker.connectors.warehouses import target_columns
 from cdcworker.connectors.warehouses.lake import statements
@@ -62,7 +62,7 @@ class ParquetTables:
 
 
 def _batches(files: Storage, folder: str, found: TableVersion, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Rows that are there; those that a soft delete left are not."""
+    """Rows that are there; those that a soft delete left are not, nor are versions that have ended."""
     import pyarrow.compute as pc
     from pyarrow import parquet
 
@@ -75,4 +75,6 @@ def _batches(files: Storage, folder: str, found: TableVersion, names: Sequence[s
                 rows = target_columns.conform(source.read_row_group(group), schema)
                 if DELETED in rows.column_names:
                     rows = rows.filter(pc.invert(pc.fill_null(rows[DELETED], False)))
+                if IS_CURRENT in rows.column_names:
+                    rows = rows.filter(rows[IS_CURRENT])
                 yield from rows.select(names).to_batches()

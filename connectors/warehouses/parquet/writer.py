@@ -14,13 +14,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from cdcworker.connectors.api.table_batch import DELETED, SinkBatch, TableBatch
+from cdcworker.connectors.api.table_batch import DELETED, KEY, SinkBatch, TableBatch
 from cdcworker.connectors.api.table_writer import TargetRows
 from cdcworker.connectors.sink_errors import FENCED, LEDGER_MOVED, from_os, gone
 from cdcworker.connectors.warehouses import dropped_columns, merge, staged_rows, target_columns
 from cdcworker.connectors.warehouses.parquet.buckets import batches, save, split, touched
 from cdcworker.connectors.warehouses.parquet.dead_letter_files import DeadLetterFiles
 from cdcworker.connectors.warehouses.recreated_topics import RecreatedTopics
+from cdcworker.connectors.warehouses.row_versions import merge as version_merge
+from cdcworker.connectors.warehouses.row_versions.staged_versions import staged_versions
+from cdcworker.connectors.warehouses.row_versions.timeline import ALL, ends_of, ends_schema, with_ends
 from cdcworker.connectors.warehouses.staged_rows import count, each_table, no_counts, parts_of
 from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.table_refusals import TableRefusals
@@ -270,6 +273,8 @@ class ParquetWriter(RecreatedTopics):
         return state or Manifest(self._sink, topic, self._epoch)
 
     def _parts(self, table: OpenTable, parts: Sequence[TableBatch]) -> None:
+        if table.schema is None:
+            self._remember_truncates(table, parts)
         for part in staged_rows.keyed(parts, table.state.key, table.schema):
             self._part(table, part)
         table.state = replace(table.state, floor=staged_rows.floor_of(parts, table.state.floor))
@@ -286,7 +291,10 @@ class ParquetWriter(RecreatedTopics):
             same = before is None or (
                 target_columns.same_columns(before, shape.schema) and not target_columns.gone(before, shape.schema)
             )
-            self._merge(table, shape, part, not same)
+            if target_columns.keeps_versions(shape.schema):
+                self._merge_versions(table, shape, part, not same)
+            else:
+                self._merge(table, shape, part, not same)
         else:
             self._append(table, shape, part, before is not None and target_columns.under_others(before, shape.schema))
         table.state = replace(table.state, floor=staged_rows.floor_of([part], table.state.floor))
@@ -319,7 +327,7 @@ class ParquetWriter(RecreatedTopics):
 
     def _merge(self, table: OpenTable, shape: target_columns.FileColumns, part: TableBatch, moved: bool) -> None:
         staged = staged_rows.staged(shape, part, self._output, bytes.fromhex(table.state.floor))
-        some = None if moved or staged.truncates else touched(staged, table.state.buckets)
+        some = None if moved or staged.truncates else touched(staged_rows.keys_of(staged), table.state.buckets)
         files = [file for file in self._files(table) if some is None or file.bucket in some]
         tombstones = self._tombstones(table)
         found = merge.merge(self._read(table, files), tombstones, staged, DELETED if self._output.soft else "")
@@ -329,6 +337,29 @@ class ParquetWriter(RecreatedTopics):
         self._write_tombstones(table, self._needed(table.state, found.tombstones))
         table.orphans += found.orphans
         table.written += found.written
+
+    def _merge_versions(
+        self, table: OpenTable, shape: target_columns.FileColumns, part: TableBatch, moved: bool
+    ) -> None:
+        staged = staged_versions(shape, part, self._output)
+        everything = moved or bool(staged.truncates.num_rows)
+        some = None if everything else touched(staged.keys(), table.state.buckets)
+        files = [file for file in self._files(table) if some is None or file.bucket in some]
+        ends = self._ends(table)
+        found = version_merge.merge(self._read(table, files), ends, staged)
+        table.orphans += found.orphans
+        table.written += found.written
+        if found.written or everything:
+            self._drop(table, files)
+            for bucket, rows in split(found.rows, table.state.buckets):
+                self._write(table, rows, bucket)
+        self._write_tombstones(table, self._needed(table.state, with_ends(ends, found.remember)))
+
+    def _remember_truncates(self, table: OpenTable, parts: Sequence[TableBatch]) -> None:
+        """Of a table without columns yet: what a TRUNCATE ends may come still."""
+        found = [ends_of(part.truncates, ALL) for part in parts if part.truncates is not None]
+        if found:
+            self._write_tombstones(table, with_ends(self._ends(table), *found))
 
     # -- files --------------------------------------------------------------------------------------------------------
 
@@ -363,15 +394,21 @@ class ParquetWriter(RecreatedTopics):
             table.added.append(DataFile(path, rows.num_rows, written, bucket))
 
     def _tombstones(self, table: OpenTable) -> pa.Table:
+        assert table.schema is not None
+        return self._kept_tombstones(table, merge.tombstones_of(table.schema.empty_table(), False).schema)
+
+    def _ends(self, table: OpenTable) -> pa.Table:
+        """Returns the tombstones of a table of versions: each delete, and each TRUNCATE."""
+        return self._kept_tombstones(table, ends_schema())
+
+    @staticmethod
+    def _kept_tombstones(table: OpenTable, schema: pa.Schema) -> pa.Table:
         from pyarrow import parquet
 
-        assert table.schema is not None
-        empty = merge.tombstones_of(table.schema.empty_table(), False)
         if not table.state.tombstones:
-            return empty
+            return schema.empty_table()
         source = table.manifests.files.source(table.manifests.at(table.state.tombstones))
-        found = parquet.read_table(source, partitioning=None)
-        return target_columns.conform(found, empty.schema, defaults=False)
+        return target_columns.conform(parquet.read_table(source, partitioning=None), schema, defaults=False)
 
     def _needed(self, state: Manifest, tombstones: pa.Table) -> pa.Table:
         """Returns the tombstones, from time to time without those that no row still to come can be older than."""
@@ -387,7 +424,9 @@ class ParquetWriter(RecreatedTopics):
         self._pruned[state.topic] = now
         least = bytes.fromhex(min(at for at, _ in state.applied.values()))
         at = tombstones[target_columns.position_of(tombstones.schema)]
-        return tombstones.filter(pc.greater_equal(at, pa.scalar(least, pa.binary())))
+        late = pc.greater_equal(at, pa.scalar(least, pa.binary()))
+        # What a TRUNCATE ends may come again at any time, when offsets are reset.
+        return tombstones.filter(pc.or_(late, pc.equal(tombstones[KEY], ALL)))
 
     def _write_tombstones(self, table: OpenTable, tombstones: pa.Table) -> None:
         if not tombstones.num_rows:

@@ -24,6 +24,7 @@ from cdcworker.connectors.warehouses.postgres.statements import (
     value,
     values_of,
 )
+from cdcworker.connectors.warehouses.row_versions.merge import PLACE_BYTES
 from cdcworker.connectors.warehouses.sql.target_table import KEPT, ORIGIN, STAGE_KEY, TombstonePlace
 
 LATE: Final = "_cdc_late"
@@ -34,8 +35,6 @@ ROW: Final = "_cdc_row"
 """The place of a stage table's row, where it stands beside columns of the source."""
 SEEN: Final = "_cdc_seen"
 """Stage column: the row of a snapshot has been compared."""
-PLACE_BYTES: Final = 12
-"""Of a position: those that a change of a key has in common in the version that it ends and in the one that it makes."""
 _OWN: Final = (
     *((name, "bytea") for name in (POSITION, KEPT, STAGE_KEY, BASE, BEGAN, VALID_TO_POSITION, SAME)),
     *((name, "timestamp with time zone") for name in (VALID_FROM, VALID_TO)),

@@ -16,6 +16,7 @@ from cdcworker.connectors.api.table_batch import (
 )
 from cdcworker.connectors.warehouses.postgres import copy, statements, version_statements
 from cdcworker.connectors.warehouses.postgres.catalog import VERSIONS, TargetCatalog
+from cdcworker.connectors.warehouses.row_versions.merge import READ
 from cdcworker.connectors.warehouses.sql.target_table import TombstonePlace
 from cdcworker.connectors.warehouses.sql.writer import written
 from cdcworker.schemas.failpoints import hit
@@ -40,8 +41,6 @@ _NEWEST = "select position from _cdcworker.version_newest where sink = %s and to
 _ENDED = "select position from _cdcworker.version_end where sink = %s and topic = %s order by position desc limit 1"
 _STORE_NEWEST = """insert into _cdcworker.version_newest as n (sink, topic, position) values (%s, %s, %s)
     on conflict (sink, topic) do update set position = excluded.position where n.position < excluded.position"""
-READ = "r"
-"""The operation of rows of a snapshot."""
 
 
 @dataclass(slots=True)

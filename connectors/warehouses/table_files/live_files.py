@@ -5,6 +5,7 @@ keys. Rows under some keys are found without reading a file, and more of their c
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from cdcworker.connectors.api.table_batch import KEY
@@ -30,6 +31,16 @@ class DataFile(Protocol):
 
 
 File = TypeVar("File", bound=DataFile)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedRows:
+    """The rows under distinct keys, with the columns `names`. `needed` says, by their keys and positions, which of them have to be
+    found; None: all."""
+
+    keys: pa.Array
+    names: Collection[str]
+    needed: Callable[[pa.Array, pa.Array], Numbers] | None = None
 
 
 class LiveFiles(Generic[File]):
@@ -85,27 +96,30 @@ class LiveFiles(Generic[File]):
         self,
         read: Callable[[int, Sequence[str]], Iterable[pa.Table]],
         schema: pa.Schema,
-        keys: pa.Array,
-        names: Collection[str],
+        rows: WantedRows,
     ) -> tuple[pa.Table, Numbers]:
-        """Returns the live rows under these keys with the columns of `schema`, and their places. Columns that are not in `names`
+        """Returns the live rows that are wanted with the columns of `schema`, and their places. Columns that are not in its `names`
         are null, but for keys and positions. `read` yields columns of a file, groups of rows in their order, also of those that
         are deleted. Files that the index does not have are read through."""
         import numpy as np
         import pyarrow as pa
 
         own = (KEY, position_of(schema))
-        more = [name for name in schema.names if name in names and name not in own]
-        found = self.index.find(keys)
-        places, parts = found.entries.places, [pa.table({})]
+        more = [name for name in schema.names if name in rows.names and name not in own]
+        found = self.index.find(rows.keys)
+        entries, keys = found.entries, rows.keys.take(pa.array(found.numbers))
+        if rows.needed is not None:
+            some = rows.needed(keys, entries.positions)
+            entries, keys = entries.take(np.flatnonzero(some)), keys.filter(pa.array(some))
+        places, parts = entries.places, [pa.table({})]
         if more and len(places):
-            parts = [part for file, rows in by_file(places).items() for part in _taken(read(file, more), rows)]
-        values = dict(zip(own, (keys.take(pa.array(found.numbers)), found.entries.positions), strict=True))
+            parts = [part for file, at in by_file(places).items() for part in _taken(read(file, more), at)]
+        values = dict(zip(own, (keys, entries.positions), strict=True))
         values.update(zip(more, pa.concat_tables(parts).combine_chunks().columns, strict=False))
         tables, at = [shaped(pa.table(values), schema)], [places]
         for file in sorted(self.files.keys() - found.files):
-            for rows, numbers in _scanned(read(file, (*own, *more)), self.gone[file], keys):
-                tables.append(shaped(rows, schema))
+            for group, numbers in _scanned(read(file, (*own, *more)), self.gone[file], rows.keys):
+                tables.append(shaped(group, schema))
                 at.append(places_of(file, numbers))
         return pa.concat_tables(tables), np.concatenate(at)
 

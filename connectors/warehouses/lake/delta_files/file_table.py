@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +23,7 @@ from cdcworker.connectors.warehouses.lake.maintenance.plan import MEMORY_FACTOR,
 from cdcworker.connectors.warehouses.lake.maintenance.rewrite import DataFileView, live_rows
 from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.table_files.key_index import INDEX_BYTES_MAX, IndexMemory, by_file
-from cdcworker.connectors.warehouses.table_files.live_files import GONE_SHARE_MAX, LiveFiles
+from cdcworker.connectors.warehouses.table_files.live_files import GONE_SHARE_MAX, LiveFiles, WantedRows
 from cdcworker.connectors.warehouses.target_columns import position_of
 from cdcworker.schemas.failpoints import hit
 
@@ -159,9 +159,9 @@ class FileTable:
         self.log.forget()
 
     def find(
-        self, snapshot: TableSnapshot, layout: FileLayout, schema: pa.Schema, keys: pa.Array, names: Collection[str]
+        self, snapshot: TableSnapshot, layout: FileLayout, schema: pa.Schema, rows: WantedRows
     ) -> tuple[pa.Table, Numbers]:
-        """Returns the rows under distinct keys, with the columns of `schema`: those not among `names`, but for keys and
+        """Returns the rows that are wanted, with the columns of `schema`: those not among its `names`, but for keys and
         positions, are null. Beside them their places."""
         import pyarrow as pa
 
@@ -175,7 +175,7 @@ class FileTable:
         own = (KEY, position_of(schema))
         for number in self._files.index.missing():
             self._files.insert(number, read(number, own, False))
-        return self._files.rows_under(read, schema, keys, names)
+        return self._files.rows_under(read, schema, rows)
 
     def _check(self) -> None:
         """OSError or ValueError where a file is missing, or is not the one that was written: what is kept of it would hide

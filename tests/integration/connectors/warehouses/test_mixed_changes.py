@@ -86,6 +86,7 @@ def applied(stream, writer, mixed, changes, log, versions=False):
 
 FEW = [
     *(("parquet", mode) for mode in ("current", "log")),
+    pytest.param("parquet", "scd2", marks=pytest.mark.long),
     *(pytest.param("postgres", mode, marks=pytest.mark.postgres) for mode in ("current", "log")),
     pytest.param("postgres", "scd2", marks=[pytest.mark.postgres, pytest.mark.long]),
 ]
@@ -102,14 +103,14 @@ def test_a_warehouse_is_equal_after_mixed_changes_and_schema_changes(kind, mode,
 
 @pytest.mark.long
 @pytest.mark.mysql
-@pytest.mark.parametrize("mode", ["current", "log"])
+@pytest.mark.parametrize("mode", ["current", "log", "scd2"])
 def test_mysql_is_equal_after_mixed_changes_and_schema_changes(mode, tmp_path, request):
     few("mysql", mode, tmp_path, request=request)
 
 
 @pytest.mark.long
 @pytest.mark.spark
-@pytest.mark.parametrize("mode", ["current", "log"])
+@pytest.mark.parametrize("mode", ["current", "log", "scd2"])
 @pytest.mark.parametrize("kind", KINDS[3:])
 def test_a_lake_is_equal_after_mixed_changes_and_schema_changes(kind, mode, tmp_path, spark):
     few(kind, mode, tmp_path, spark=spark)

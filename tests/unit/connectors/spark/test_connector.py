@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from cdcworker.connectors.api.sink import SinkSpec
 from cdcworker.connectors.scratch_folder import StateFolder
+from cdcworker.connectors.sink_engine import warehouse_kinds
 from cdcworker.connectors.sink_engine.kafka.brokers import client_settings
 from cdcworker.connectors.sink_engine.warehouse_kinds import kind_of
 from cdcworker.connectors.sink_errors import from_spark
@@ -78,13 +81,26 @@ def test_columns_of_the_sink_have_names_of_their_own(more, named):
     assert {value.name for value in found if value.errors} == ({named} if named else set())
 
 
-@pytest.mark.parametrize("kind", ["parquet", "iceberg", "delta"])
-def test_versions_are_refused_with_the_warehouses_that_keep_them(kind):
+@pytest.mark.parametrize("kind", ["parquet", "iceberg", "delta", "mysql", "postgres"])
+def test_every_warehouse_keeps_versions(kind):
     found = CONFIG_DEF.validate(
         {**BASE, "topics": "a", "warehouse": kind, "warehouse.path": "/lake", "output.mode": "scd2"}
     )
+    assert [value.errors for value in found if value.name == "output.mode" and value.errors] == []
+
+
+def test_versions_are_refused_with_the_warehouses_that_keep_them(monkeypatch):
+    parquet = next(kind for kind in warehouse_kinds.KINDS if kind.name == "parquet")
+    plain = replace(parquet, keeps_versions=False)
+    others = [kind for kind in warehouse_kinds.KINDS if kind is not parquet]
+    monkeypatch.setattr(warehouse_kinds, "KINDS", (plain, *others))
+    monkeypatch.setattr(warehouse_kinds, "kind_of", lambda _config: plain)
+    found = CONFIG_DEF.validate(
+        {**BASE, "topics": "a", "warehouse": "parquet", "warehouse.path": "/lake", "output.mode": "scd2"}
+    )
     (errors,) = [value.errors for value in found if value.name == "output.mode"]
-    assert "warehouse=postgres only" in errors[0]
+    assert "scd2 is offered by warehouse=" in errors[0]
+    assert "parquet" not in errors[0]
 
 
 def test_starting_offsets_name_every_partition():

@@ -33,6 +33,7 @@ from cdcworker.connectors.warehouses.lake.iceberg_parquet import (
 from cdcworker.connectors.warehouses.lake.iceberg_rows import local_path
 from cdcworker.connectors.warehouses.lake.tables import TableName
 from cdcworker.connectors.warehouses.table_files.key_index import ENTRY_BYTES, IndexMemory
+from cdcworker.connectors.warehouses.table_files.live_files import WantedRows
 from cdcworker.schemas.errors import CdcError
 
 TYPES = (
@@ -217,9 +218,9 @@ def test_rows_are_found_by_their_keys_with_or_without_an_index(tmp_path, monkeyp
         asked = [*chance.sample(names, 30), b"nowhere"]
         wanted = sorted(world.rows[key] for key in asked if key in world.rows)
         keys = pa.array(asked, pa.binary())
-        whole = rows_under(files, world.columns, world.schema, keys, ("n", "s"))
+        whole = rows_under(files, world.columns, world.schema, WantedRows(keys, ("n", "s")))
         assert tuples(whole) == wanted
-        few = rows_under(files, world.columns, world.schema, keys, ())
+        few = rows_under(files, world.columns, world.schema, WantedRows(keys, ()))
         assert [row[:2] for row in tuples(few)] == [row[:2] for row in wanted]
         assert few.rows.schema == whole.rows.schema == world.schema
         # A place leads back to its row.
@@ -252,7 +253,7 @@ def test_a_file_with_a_key_of_null_is_in_no_index_and_rows_are_found_all_the_sam
     world = World(tmp_path).add([b"a"]).add([b"b", None])
     files = world.files()
     assert files.index.find(pa.array([b"a", b"b"], pa.binary())).files == {0}
-    found = rows_under(files, world.columns, world.schema, pa.array([b"a", b"b"], pa.binary()), ("n",))
+    found = rows_under(files, world.columns, world.schema, WantedRows(pa.array([b"a", b"b"], pa.binary()), ("n",)))
     assert sorted(row[0] for row in tuples(found)) == [b"a", b"b"]
 
 
@@ -266,7 +267,7 @@ def test_a_snapshot_of_somebody_else_costs_no_more_than_what_is_other_in_it(tmp_
     assert world.files(files=files) is files
     assert reads == [str(tmp_path / "3.parquet")]
     asked = pa.array([b"%c" % letter for letter in b"abcdef"], pa.binary())
-    found = rows_under(files, world.columns, world.schema, asked, ())
+    found = rows_under(files, world.columns, world.schema, WantedRows(asked, ()))
     assert sorted(row[0] for row in tuples(found)) == [b"a", b"d", b"f"]
 
 
@@ -275,7 +276,7 @@ def test_rows_that_a_rollback_brings_back_are_found(tmp_path):
     files = world.files()
     world.tasks[0]["delete-files"] = []
     world.files(files=files)
-    found = rows_under(files, world.columns, world.schema, pa.array([b"a", b"b"], pa.binary()), ())
+    found = rows_under(files, world.columns, world.schema, WantedRows(pa.array([b"a", b"b"], pa.binary()), ()))
     assert sorted(row[0] for row in tuples(found)) == [b"a", b"b"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from cdcworker.connectors.api.table_batch import KEY, POSITION
 from cdcworker.connectors.warehouses.table_files import key_index
 from cdcworker.connectors.warehouses.table_files.key_index import ENTRY_BYTES, IndexMemory, by_file, places_of
-from cdcworker.connectors.warehouses.table_files.live_files import LiveFiles
+from cdcworker.connectors.warehouses.table_files.live_files import LiveFiles, WantedRows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,7 +58,7 @@ class Model:
     def found(self, keys, names):
         for number in self.files.index.missing():
             self.files.insert(number, self.read(number, (KEY, POSITION)))
-        return self.files.rows_under(self.read, SCHEMA, pa.array(keys, pa.binary()), names)
+        return self.files.rows_under(self.read, SCHEMA, WantedRows(pa.array(keys, pa.binary()), names))
 
     def remove(self, chosen):
         if self.files.files:
