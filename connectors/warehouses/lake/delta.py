@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.sink_errors import LEDGER_LOST, LEDGER_MOVED, from_lake
-from cdcworker.connectors.warehouses.lake import java_clients, statements
-from cdcworker.connectors.warehouses.lake.delta_files import bucket_files, orphan_files
+from cdcworker.connectors.warehouses.lake import statements
+from cdcworker.connectors.warehouses.lake.delta_files import orphan_files
 from cdcworker.connectors.warehouses.lake.delta_files.commit_info import COMPACTION, actions_of
 from cdcworker.connectors.warehouses.lake.delta_files.file_table import FileTable
 from cdcworker.connectors.warehouses.lake.delta_files.file_tables import FileTables
@@ -20,6 +20,7 @@ from cdcworker.connectors.warehouses.lake.delta_files.orphan_files import Orphan
 from cdcworker.connectors.warehouses.lake.delta_files.table_features import FileLayout
 from cdcworker.connectors.warehouses.lake.delta_files.table_log import TableSnapshot, UnreadableLog
 from cdcworker.connectors.warehouses.lake.file_faults import file_errors
+from cdcworker.connectors.warehouses.lake.java import bucket_files, java_clients
 from cdcworker.connectors.warehouses.lake.maintenance.rewrite import DataFileView, FileRewrite
 from cdcworker.connectors.warehouses.lake.maintenance.snapshots import BY_PROPERTIES, ExpiryGoal, TableSize
 from cdcworker.connectors.warehouses.lake.tables import STATE, FoundRows, RowChange, TableName, TableVersion, moved

@@ -37,10 +37,7 @@ if TYPE_CHECKING:
     from cdcworker.connectors.warehouses.lake.writer import LakeWriter
     from cdcworker.connectors.warehouses.offline_redrive import OfflineLetters
 
-NOT_OF_ICEBERG: Final = (
-    "is a key of Parquet and Delta warehouses: an Iceberg table is exchanged by its catalog, and the hadoop catalog does that by a rename,"
-    " which no bucket has; use warehouse.catalog=rest or jdbc, with the store in warehouse.catalog.properties"
-)
+CLUSTER_IN_BUCKET: Final = "cannot be set with tables in a bucket: the sink's own machine alone reaches that"
 ICEBERG_RECORDS_MAX: Final = 500_000
 """A commit takes a tenth of a second of the processor, whatever it holds. Batches of large rows are bounded by their bytes."""
 DELTA_RECORDS_MAX: Final = 500_000
@@ -124,7 +121,9 @@ def catalog_settings(config: ParsedConfig, roots: Sequence[str]) -> dict[str, st
         admit_uri(catalog, uri, roots, out)
         out["uri"] = uri
     out["type"] = catalog
-    if config["warehouse.path"]:
+    if _is_own_bucket(config):
+        out["warehouse"] = s3_config.bucket_of(config, roots).place("").rstrip("/")
+    elif config["warehouse.path"]:
         out["warehouse"] = folder(config, roots)
     return out
 
@@ -140,7 +139,8 @@ def iceberg_tables(config: ParsedConfig, roots: Sequence[str]) -> LakeTables:
     """Returns the tables of the catalog that the config describes."""
     from cdcworker.connectors.warehouses.lake.iceberg import IcebergTables
 
-    return IcebergTables(catalog_settings(config, roots), roots)
+    store = s3_config.bucket_of(config, roots) if _is_own_bucket(config) else None
+    return IcebergTables(catalog_settings(config, roots), roots, store=store)
 
 
 def delta_tables(config: ParsedConfig, roots: Sequence[str]) -> LakeTables:
@@ -246,9 +246,7 @@ def _iceberg_problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:
     catalog = config["warehouse.catalog"]
     yield from maintenance_policy.problems(config)
     yield from missing(config, "warehouse.path" if catalog == "hadoop" else URI_KEY)
-    for name in _BUCKET_KEYS:
-        if config[name]:
-            yield name, NOT_OF_ICEBERG
+    yield from _bucket_problems(config)
     if has_reference(catalog):
         return
     if problem := uri_problem(catalog, config[URI_KEY]):
@@ -256,6 +254,14 @@ def _iceberg_problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:
     for given in catalog_properties(config):
         if problem := problem_of(catalog, given):
             yield given.key, problem
+
+
+def _bucket_problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:
+    if not _is_own_bucket(config):
+        return
+    yield from s3_config.problems(config)
+    if config["spark.master"]:
+        yield "spark.master", CLUSTER_IN_BUCKET
 
 
 def _check_iceberg_paths(config: ParsedConfig, roots: Sequence[str]) -> None:
@@ -272,16 +278,10 @@ def _check_delta_paths(config: ParsedConfig, roots: Sequence[str]) -> None:
 def _delta_problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:
     yield from maintenance_policy.problems(config)
     yield from missing(config, "warehouse.path")
-    if _is_own_bucket(config):
-        yield from s3_config.problems(config)
-        if config["spark.master"]:
-            yield (
-                "spark.master",
-                "cannot be set with Delta tables in a bucket: the sink's own machine alone reaches that",
-            )
+    yield from _bucket_problems(config)
 
 
-def _probe_delta(config: ParsedConfig) -> Sequence[CheckFinding]:
+def _probe(config: ParsedConfig) -> Sequence[CheckFinding]:
     return s3_config.probe(config) if _is_own_bucket(config) else []
 
 
@@ -291,12 +291,13 @@ _DELTA_LAKE: Final = Lake(delta_tables)
 ICEBERG: Final = WarehouseKind(
     name="iceberg",
     title="Iceberg",
-    keys=(SCHEMA, PATH, *CATALOG_KEYS),
+    keys=(SCHEMA, PATH, *CATALOG_KEYS, *s3_config.KEYS),
     records_max=ICEBERG_RECORDS_MAX,
     libraries="iceberg",
     secret_settings=secret_properties,
     problems=_iceberg_problems,
     check_paths=_check_iceberg_paths,
+    probe=_probe,
     batch_keys=maintenance_policy.KEYS,
     open=_ICEBERG_LAKE.open,
     maintenance=_ICEBERG_LAKE.maintenance,
@@ -313,7 +314,7 @@ DELTA: Final = WarehouseKind(
     spark_settings={"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension"},
     problems=_delta_problems,
     check_paths=_check_delta_paths,
-    probe=_probe_delta,
+    probe=_probe,
     batch_keys=maintenance_policy.KEYS,
     open=_DELTA_LAKE.open,
     maintenance=_DELTA_LAKE.maintenance,
