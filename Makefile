@@ -13,6 +13,7 @@ STAMP := $(VENV)/.installed
 LOCKS := locks/build.txt locks/all.txt
 SERVERS := $(VENV)/servers
 GATEWAY := $(VENV)/versitygw
+NESSIE := $(VENV)/nessie
 CONVERTER := $(VENV)/converter
 CLIENTS := $(VENV)/clients
 BROWSER := $(VENV)/browser
@@ -55,6 +56,16 @@ $(GATEWAY)/.installed: $(wildcard locks/versitygw/*) $(STAMP)
 	@cd locks/versitygw && CGO_ENABLED=0 nice go build -mod=readonly -trimpath -o $(abspath $(GATEWAY))/versitygw \
 	  github.com/versity/versitygw/cmd/versitygw \
 	  && touch $(abspath $@) || echo "versitygw cannot be built here: tests with a server of S3 are skipped" >&2
+
+# A server of Iceberg's REST catalog (245 MB, Java 21 runs it), for the long tier.
+catalog: $(NESSIE)/.installed
+
+$(NESSIE)/.installed: locks/nessie.sha256 $(STAMP)
+	@rm -rf $(NESSIE) && mkdir -p $(NESSIE)
+	@mvn -B -q dependency:copy -DoutputDirectory=$(abspath $(NESSIE)) -Dmdep.stripVersion \
+	  -Dartifact=org.projectnessie.nessie:nessie-quarkus:0.99.0:jar:runner && mv $(NESSIE)/*.jar $(NESSIE)/nessie.jar \
+	  && (cd $(NESSIE) && sha256sum --quiet -c $(abspath $<)) \
+	  && touch $@ || echo "Nessie cannot be had here: tests with a REST catalog are skipped" >&2
 
 # Confluent's AvroConverter with all that it needs (200 MB), for the long tier.
 converter: $(CONVERTER)/.installed
