@@ -26,7 +26,7 @@ from cdcworker.connectors.warehouses.lake.maintenance.snapshots import BY_PROPER
 from cdcworker.connectors.warehouses.lake.tables import STATE, FoundRows, RowChange, TableName, TableVersion, moved
 from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
-from cdcworker.connectors.warehouses.storage.s3_bucket import S3Bucket
+from cdcworker.connectors.warehouses.storage.object_store import ObjectStore
 from cdcworker.connectors.warehouses.table_state import Manifest, late, parse
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
@@ -81,7 +81,7 @@ class DeltaTables:
         self._plain = plain
         self._file_tables = files or FileTables(local_files(self._root))
         found = self._file_tables.files
-        self._bucket = found if isinstance(found, S3Bucket) else None
+        self._bucket = found if isinstance(found, ObjectStore) else None
         self._session: SparkSession | None = None
 
     def open(self, session: SparkSession) -> None:

@@ -29,7 +29,7 @@ from cdcworker.connectors.warehouses.lake.maintenance.snapshots import BY_PROPER
 from cdcworker.connectors.warehouses.lake.side_tables import OWN
 from cdcworker.connectors.warehouses.lake.table_places import TablePlaces
 from cdcworker.connectors.warehouses.lake.tables import STATE, FoundRows, RowChange, TableName, TableVersion, moved
-from cdcworker.connectors.warehouses.storage.s3_bucket import S3Bucket
+from cdcworker.connectors.warehouses.storage.object_store import ObjectStore
 from cdcworker.connectors.warehouses.table_state import Manifest, late, parse
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
@@ -79,7 +79,7 @@ class IcebergTables:
         *,
         by_files: bool = True,
         cache: FilesCache | None = None,
-        store: S3Bucket | None = None,
+        store: ObjectStore | None = None,
     ) -> None:
         """`by_files`: rows are written as files where a table's form allows it; else always in SQL. `store` has the tables'
         files, also those that Java's clients write; None: Java's clients find files by their locations."""

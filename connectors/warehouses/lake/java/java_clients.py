@@ -39,7 +39,8 @@ HADOOP_FILES: Final = "org.apache.iceberg.hadoop.HadoopFileIO"
 REFUSES: Final = "cdcworker refuses ["
 """Begins what Java says of a client that this process has answered with an error, whose code is next."""
 QUESTION_S_MAX: Final = 10.0
-_FILE_CLIENT: Final = "io-impl"
+_OF_FILE_CLIENTS: Final = ("io-impl", "s3.", "gcs.", "adls.", "client.", "signer.")
+"""Begin the names of properties that choose and set up a client of files."""
 Json = dict[str, Any]
 
 
@@ -97,10 +98,10 @@ class JavaClients:
         if "host" in question:
             self._judge_host(question["host"], int(question["port"]), question["addresses"])
         elif "properties" in question:
-            judged, left_out = judged_properties(question["properties"], self.roots)
-            if self.stores and judged.pop(_FILE_CLIENT, None) is not None:
-                left_out = [*left_out, _FILE_CLIENT]
-            self._tell(left_out)
+            sent = question["properties"]
+            unused = [name for name in sent if self.stores and name.startswith(_OF_FILE_CLIENTS)]
+            judged, left_out = judged_properties({name: sent[name] for name in sent.keys() - unused}, self.roots)
+            self._tell([*left_out, *unused])
             return {"properties": judged}
         else:
             for place in question["places"]:

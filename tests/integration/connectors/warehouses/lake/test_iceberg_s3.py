@@ -15,7 +15,7 @@ from tests.conftest import serving
 from tests.contract import dead_letters
 from tests.contract import warehouses as contract
 from tests.genuine import parts
-from tests.nessie_server import NessieServer
+from tests.object_stores.nessie_server import NessieServer
 
 from . import test_writer as lakes
 from .test_dead_letters import Lake as LettersOfLake
