@@ -14,7 +14,7 @@ from cdcworker.connectors.warehouses.parquet import kind
 from cdcworker.connectors.warehouses.parquet.consistent_sets import ParquetSets
 from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
 from cdcworker.connectors.warehouses.storage import object_store, s3_client
-from cdcworker.connectors.warehouses.stores import s3_config
+from cdcworker.connectors.warehouses.stores import judged_hosts
 from cdcworker.connectors.warehouses.table_state import Manifests
 from cdcworker.schemas.errors import CdcError
 
@@ -332,7 +332,7 @@ def test_a_host_that_the_worker_closes_is_closed_to_a_task_that_runs(s3, prefix,
     files = bucket_at(s3.endpoint, prefix)
     files.replace("x", b"1")
     monkeypatch.setattr(allowed_hosts, "_policy", HostPolicy(loopback=False))
-    monkeypatch.setattr(s3_config, "JUDGED_S", 0.0)
+    monkeypatch.setattr(judged_hosts, "JUDGED_S", 0.0)
     assert refused(lambda: files.read("x")).code == "config.host_not_allowed"
     assert refused(lambda: bucket_at(s3.endpoint, prefix)).code == "config.host_not_allowed"
 
