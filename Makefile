@@ -13,7 +13,6 @@ STAMP := $(VENV)/.installed
 LOCKS := locks/build.txt locks/all.txt
 SERVERS := $(VENV)/servers
 GATEWAY := $(VENV)/versitygw
-NESSIE := $(VENV)/nessie
 AZURITE := $(VENV)/azurite
 CONVERTER := $(VENV)/converter
 CLIENTS := $(VENV)/clients
@@ -63,16 +62,6 @@ $(AZURITE)/.installed: $(wildcard locks/azurite/*) $(STAMP)
 	@rm -rf $(AZURITE) && mkdir -p $(AZURITE) && cp locks/azurite/*.json $(AZURITE)
 	@cd $(AZURITE) && nice npm ci --no-audit --no-fund --ignore-scripts --loglevel=error >/dev/null \
 	  && touch $(abspath $@) || echo "Azurite cannot be installed here: tests with Azure's store are skipped" >&2
-
-# A server of Iceberg's REST catalog (245 MB, Java 21 runs it), for the long tier.
-catalog: $(NESSIE)/.installed
-
-$(NESSIE)/.installed: locks/nessie.sha256 $(STAMP)
-	@rm -rf $(NESSIE) && mkdir -p $(NESSIE)
-	@mvn -B -q dependency:copy -DoutputDirectory=$(abspath $(NESSIE)) -Dmdep.stripVersion \
-	  -Dartifact=org.projectnessie.nessie:nessie-quarkus:0.99.0:jar:runner && mv $(NESSIE)/*.jar $(NESSIE)/nessie.jar \
-	  && (cd $(NESSIE) && sha256sum --quiet -c $(abspath $<)) \
-	  && touch $@ || echo "Nessie cannot be had here: tests with a REST catalog are skipped" >&2
 
 # Confluent's AvroConverter with all that it needs (200 MB), for the long tier.
 converter: $(CONVERTER)/.installed
