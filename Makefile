@@ -13,6 +13,7 @@ STAMP := $(VENV)/.installed
 LOCKS := locks/build.txt locks/all.txt
 SERVERS := $(VENV)/servers
 GATEWAY := $(VENV)/versitygw
+AZURITE := $(VENV)/azurite
 CONVERTER := $(VENV)/converter
 CLIENTS := $(VENV)/clients
 BROWSER := $(VENV)/browser
@@ -42,7 +43,7 @@ jars: env
 	@$(BIN)/cdcworker jars fetch
 
 # PostgreSQL of other versions, MariaDB and a server of S3, for tests. Without them those tests are skipped.
-servers: $(SERVERS)/.installed $(GATEWAY)/.installed
+servers: $(SERVERS)/.installed $(GATEWAY)/.installed $(AZURITE)/.installed
 
 $(SERVERS)/.installed: locks/servers.json tests/servers.py $(STAMP)
 	@rm -rf $(SERVERS)
@@ -55,6 +56,12 @@ $(GATEWAY)/.installed: $(wildcard locks/versitygw/*) $(STAMP)
 	@cd locks/versitygw && CGO_ENABLED=0 nice go build -mod=readonly -trimpath -o $(abspath $(GATEWAY))/versitygw \
 	  github.com/versity/versitygw/cmd/versitygw \
 	  && touch $(abspath $@) || echo "versitygw cannot be built here: tests with a server of S3 are skipped" >&2
+
+# The hashes of what it is made of are in its lock.
+$(AZURITE)/.installed: $(wildcard locks/azurite/*) $(STAMP)
+	@rm -rf $(AZURITE) && mkdir -p $(AZURITE) && cp locks/azurite/*.json $(AZURITE)
+	@cd $(AZURITE) && nice npm ci --no-audit --no-fund --ignore-scripts --loglevel=error >/dev/null \
+	  && touch $(abspath $@) || echo "Azurite cannot be installed here: tests with Azure's store are skipped" >&2
 
 # Confluent's AvroConverter with all that it needs (200 MB), for the long tier.
 converter: $(CONVERTER)/.installed
@@ -156,7 +163,7 @@ audit: env
 # The locks, anew, from what pyproject.toml asks for; needs uv.
 locks:
 	@for name in all worker spark; do \
-	  case $$name in all) more=--all-extras;; worker) more="-c locks/all.txt";; spark) more="--extra spark --extra java --extra s3 --extra mysql -c locks/all.txt";; esac; \
+	  case $$name in all) more=--all-extras;; worker) more="-c locks/all.txt";; spark) more="--extra spark --extra java --extra s3 --extra gcs --extra azure --extra mysql -c locks/all.txt";; esac; \
 	  uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header -p 3.11 --universal -q $$more -o locks/$$name.txt >/dev/null || exit 1; \
 	done
 	@uv pip compile locks/converter.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \

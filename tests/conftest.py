@@ -48,6 +48,8 @@ NEEDS = {
     "delta": ("iceberg", "delta"),
     "zookeeper": ("kafka", "zookeeper"),
     "s3": ("versitygw",),
+    "gcs": ("fake-gcs-server",),
+    "azure": ("azurite",),
     "mysql": ("mariadb",),
     "browser": ("chromium",),
 }
@@ -64,6 +66,16 @@ def missing(part: str) -> str | None:
 
             if find_program() is None:
                 return f"{part}: it was not built (make servers)"
+        elif part == "fake-gcs-server":
+            from tests.object_stores.gcs_server import find_program as find_gcs
+
+            if find_gcs() is None:
+                return f"{part}: its package is not here"
+        elif part == "azurite":
+            from tests.object_stores.azure_server import find_program as find_azurite
+
+            if find_azurite() is None:
+                return f"{part}: it was not installed (make servers)"
         elif part == "mariadb":
             from tests.mariadb_server import find_programs as find_mariadb
 
@@ -235,6 +247,28 @@ def s3(devstack_dir: Path):
     program = find_program()
     assert program is not None
     with serving(S3Server(program, devstack_dir / "s3")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs(devstack_dir: Path):
+    """The session's server of Google Cloud Storage. Tests that use it have the marker `gcs`."""
+    from tests.object_stores.gcs_server import GcsServer, find_program
+
+    program = find_program()
+    assert program is not None
+    with serving(GcsServer(program, devstack_dir / "gcs")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azure(devstack_dir: Path):
+    """The session's server of Azure's Blob Storage. Tests that use it have the marker `azure`."""
+    from tests.object_stores.azure_server import AzureServer, find_program
+
+    program = find_program()
+    assert program is not None
+    with serving(AzureServer(program, devstack_dir / "azure")) as server:
         yield server
 
 

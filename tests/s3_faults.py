@@ -1,4 +1,4 @@
-"""A proxy before a server of S3 whose answers get lost, are late, or say that the server is busy."""
+"""A proxy before a server of an object store whose answers get lost, are late, or say that the server is busy."""
 
 from __future__ import annotations
 
@@ -55,6 +55,8 @@ class FaultProxy:
         self.backend = host, port
         self.faults: list[Fault] = []
         self.requests: list[tuple[str, str]] = []
+        self.own: dict[str, tuple[int, bytes]] = {}
+        """Status and JSON by the paths that the proxy answers itself."""
         self._lock = threading.Lock()
         proxy = self
 
@@ -104,6 +106,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _one(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.path in self.owner.own:
+            status, content = self.owner.own[self.path]
+            self._answer(status, {"Content-Type": "application/json"}, content)
+            return
         fault = self.owner.next_fault(self.command, self.path)
         what = fault.what if fault else ""
         if what == "busy":

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from cdcworker.connectors.spark.config import CONFIG_DEF
-from cdcworker.connectors.warehouses import s3_config
 from cdcworker.connectors.warehouses.storage.s3_bucket import S3Bucket
+from cdcworker.connectors.warehouses.stores import s3_config
 from cdcworker.worker.devstack.ports import free_ports
 from cdcworker.worker.devstack.process import EmbeddedServer, Program
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -32,11 +33,21 @@ def sections() -> dict[str, list[dict[str, str]]]:
     return found
 
 
+def at_hand(section: str) -> list[Path]:
+    """The same, none where they cannot be had."""
+    with contextlib.suppress(CdcError):
+        return jars.ensure_jars(f"clients-{section}", _wanted(section))
+    return []
+
+
+def _wanted(section: str) -> list[jars.Jar]:
+    return [jars.Jar(*entry["jar"].split(":"), entry["sha256"]) for entry in sections()[section]]
+
+
 def libraries(section: str) -> list[Path]:
     """Skips the test by name where they cannot be had; where every part must be there it fails."""
-    wanted = [jars.Jar(*entry["jar"].split(":"), entry["sha256"]) for entry in sections()[section]]
     try:
-        return jars.ensure_jars(f"clients-{section}", wanted)
+        return jars.ensure_jars(f"clients-{section}", _wanted(section))
     except CdcError as error:
         reason = f"missing part genuine {section}: {error.message.splitlines()[0]}"
         (pytest.fail if REQUIRE_PARTS else pytest.skip)(reason)

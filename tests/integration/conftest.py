@@ -106,7 +106,11 @@ class SharedSpark:
         from cdcworker.worker.java import jars
         from cdcworker.worker.java.runtime import find_java
 
+        from tests.genuine import parts
+
         files = tuple(str(path) for section in ("spark", "iceberg", "delta") for path in jars.ensure(section))
+        # The driver of a JDBC catalog.
+        files += tuple(map(str, parts.at_hand("catalog")))
         self.made += 1
         state = self.root / f"spark{self.made}"
         state.mkdir()

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.sink_errors import LEDGER_LOST, LEDGER_MOVED, from_lake
-from cdcworker.connectors.warehouses.lake import java_clients, statements
-from cdcworker.connectors.warehouses.lake.delta_files import bucket_files, orphan_files
+from cdcworker.connectors.warehouses.lake import statements
+from cdcworker.connectors.warehouses.lake.delta_files import orphan_files
 from cdcworker.connectors.warehouses.lake.delta_files.commit_info import COMPACTION, actions_of
 from cdcworker.connectors.warehouses.lake.delta_files.file_table import FileTable
 from cdcworker.connectors.warehouses.lake.delta_files.file_tables import FileTables
@@ -20,6 +20,7 @@ from cdcworker.connectors.warehouses.lake.delta_files.orphan_files import Orphan
 from cdcworker.connectors.warehouses.lake.delta_files.table_features import FileLayout
 from cdcworker.connectors.warehouses.lake.delta_files.table_log import TableSnapshot, UnreadableLog
 from cdcworker.connectors.warehouses.lake.file_faults import file_errors
+from cdcworker.connectors.warehouses.lake.java import bucket_files, java_clients
 from cdcworker.connectors.warehouses.lake.maintenance.rewrite import DataFileView, FileRewrite
 from cdcworker.connectors.warehouses.lake.maintenance.snapshots import BY_PROPERTIES, ExpiryGoal, TableSize
 from cdcworker.connectors.warehouses.lake.tables import (
@@ -33,7 +34,7 @@ from cdcworker.connectors.warehouses.lake.tables import (
 )
 from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
-from cdcworker.connectors.warehouses.storage.s3_bucket import S3Bucket
+from cdcworker.connectors.warehouses.storage.object_store import ObjectStore
 from cdcworker.connectors.warehouses.table_files.live_files import WantedRows
 from cdcworker.connectors.warehouses.table_state import Manifest, late, parse
 from cdcworker.schemas.errors import CdcError
@@ -89,7 +90,7 @@ class DeltaTables:
         self._plain = plain
         self._file_tables = files or FileTables(local_files(self._root))
         found = self._file_tables.files
-        self._bucket = found if isinstance(found, S3Bucket) else None
+        self._bucket = found if isinstance(found, ObjectStore) else None
         self._session: SparkSession | None = None
 
     def open(self, session: SparkSession) -> None:

@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING, Any
 from cdcworker.connectors.api.table_batch import KEY
 from cdcworker.connectors.sink_errors import LEDGER_MOVED
 from cdcworker.connectors.warehouses import target_columns
-from cdcworker.connectors.warehouses.lake import java_clients, statements
+from cdcworker.connectors.warehouses.lake import statements, table_places
 from cdcworker.connectors.warehouses.lake.catalog.catalog_properties import admit_place
 from cdcworker.connectors.warehouses.lake.file_faults import file_errors
 from cdcworker.connectors.warehouses.lake.iceberg_files import FilesCache, TableFiles, rows_under
 from cdcworker.connectors.warehouses.lake.iceberg_parquet import UnfitFile, read_rows
 from cdcworker.connectors.warehouses.lake.iceberg_rows import IcebergRows, MergedFiles, TableForm
+from cdcworker.connectors.warehouses.lake.java import bucket_files, java_clients
 from cdcworker.connectors.warehouses.lake.maintenance import orphans
 from cdcworker.connectors.warehouses.lake.maintenance.plan import MEMORY_FACTOR, moved_rows
 from cdcworker.connectors.warehouses.lake.maintenance.rewrite import DataFileView, FileRewrite, live_rows
 from cdcworker.connectors.warehouses.lake.maintenance.snapshots import BY_PROPERTIES, ExpiryGoal, TableSize, expiry_of
 from cdcworker.connectors.warehouses.lake.side_tables import OWN
+from cdcworker.connectors.warehouses.lake.table_places import TablePlaces
 from cdcworker.connectors.warehouses.lake.tables import (
     STATE,
     FoundRows,
@@ -35,8 +37,9 @@ from cdcworker.connectors.warehouses.lake.tables import (
     TableVersion,
     moved,
 )
+from cdcworker.connectors.warehouses.storage.object_store import ObjectStore
 from cdcworker.connectors.warehouses.table_files.live_files import WantedRows
-from cdcworker.connectors.warehouses.table_state import Manifest, parse
+from cdcworker.connectors.warehouses.table_state import Manifest, late, parse
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CATALOG = "cdc_lake"
+HADOOP = "hadoop"
 WAP = "spark.wap.id"
 MAIN = "main"
 RECENT = 100
@@ -84,12 +88,17 @@ class IcebergTables:
         *,
         by_files: bool = True,
         cache: FilesCache | None = None,
+        store: ObjectStore | None = None,
     ) -> None:
-        """`by_files`: rows are written as files where a table's form allows it; else always in SQL."""
+        """`by_files`: rows are written as files where a table's form allows it; else always in SQL. `store` has the tables'
+        files, also those that Java's clients write; None: Java's clients find files by their locations."""
         self._settings = dict(settings)
         self._roots = tuple(roots)
         self._by_files = by_files
         self._cache = cache or FilesCache()
+        self._store = store
+        self._unanswered: set[str] = set()
+        """States of commits of which it is not known whether they were made, or will be."""
         self._session: SparkSession | None = None
         self._catalog: Any = None
         self._identifiers: Any = None
@@ -101,11 +110,15 @@ class IcebergTables:
 
     def open(self, session: SparkSession) -> None:
         """Set while it runs: settings of a start are process arguments, and these may hold a secret."""
-        java_clients.check_clients(session, self._roots)
+        java_clients.check_clients(session, self._roots, self._store_places)
+        if self._store is not None:
+            bucket_files.serve(session, self._store)
         prefix = f"spark.sql.catalog.{CATALOG}"
         session.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
         # What somebody else commits has to be seen.
         settings = {**java_clients.settings_of(self._settings), "cache-enabled": "false"}
+        if self._store is not None:
+            settings["io-impl"] = java_clients.HADOOP_FILES
         for name, value in settings.items():
             session.conf.set(f"{prefix}.{name}", value)
         self._session = session
@@ -116,9 +129,30 @@ class IcebergTables:
         with java_clients.catalog_classes(session, settings):
             session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{OWN}")
         self._catalog = self._jvm.spark.Spark3Util.loadIcebergCatalog(session._jsparkSession, CATALOG)
-        files = str(session._jsparkSession.sessionState().newHadoopConf().get("fs.defaultFS") or "")
-        self._rows = IcebergRows(self._jvm, session._jvm.java.lang.String, self._cache, files.startswith("file:"))
+        self._rows = IcebergRows(self._jvm, session._jvm.java.lang.String, self._cache, self._places(session))
         self._loaded.clear()
+
+    @property
+    def _store_places(self) -> tuple[str, ...]:
+        return () if self._store is None else (self._store.place(""),)
+
+    def _places(self, session: SparkSession) -> TablePlaces:
+        if self._store is not None:
+            return table_places.in_store(self._store)
+        files = str(session._jsparkSession.sessionState().newHadoopConf().get("fs.defaultFS") or "")
+        return table_places.on_this_machine(files.startswith("file:"))
+
+    def begin(self) -> None:
+        if self._store is None:
+            return
+        if self._settings["type"] == HADOOP:
+            # The next version of a table's metadata is made by who creates its file first.
+            self._store.begin({"bucket": self._store.place("")})
+        else:
+            self._store.probe()
+
+    def late(self, place: TableName, found: TableVersion) -> CdcError | None:
+        return late({"table": ".".join(place)}) if found.note in self._unanswered else None
 
     @property
     def _spark(self) -> SparkSession:
@@ -166,7 +200,7 @@ class IcebergTables:
         into a lake's folder writes its tables' metadata too."""
         given = table.properties()
         for found in (table.location(), *map(given.get, PLACES)):
-            if found is not None:
+            if found is not None and not found.startswith(self._store_places):
                 admit_place(found, self._roots)
 
     def create(self, place: TableName, columns: str, state: Manifest | None) -> None:
@@ -250,6 +284,9 @@ class IcebergTables:
         try:
             operations.commit(base, made.build())
         except Exception as exc:
+            self._unanswered.add(note)
+            if java_clients.REFUSES in str(exc):
+                raise
             if "CommitFailedException" in str(exc):
                 raise moved(place) from exc
             if "CommitStateUnknownException" not in str(exc):
@@ -365,9 +402,9 @@ class IcebergTables:
 
     def rewrite(self, place: TableName, files: Sequence[DataFileView], schema: pa.Schema) -> FileRewrite | None:
         assert self._rows is not None
-        form = self._forms[place]
+        form, store = self._forms[place], self._rows.storage
         with file_errors():
-            found = live_rows(files, lambda view: read_rows(view.file.path, form.columns))
+            found = live_rows(files, lambda view: read_rows(store, view.file.path, form.columns))
         if found is None:
             return None
         taken, rows = found
@@ -444,7 +481,9 @@ class IcebergTables:
         return orphans.remove(orphans.unnamed(candidates, self._rows.named(table)))
 
     def another(self) -> IcebergTables:
-        return IcebergTables(self._settings, self._roots, by_files=self._by_files, cache=self._cache)
+        made = IcebergTables(self._settings, self._roots, by_files=self._by_files, cache=self._cache, store=self._store)
+        made._unanswered = self._unanswered
+        return made
 
 
 def _staged(table: Any, mark: str) -> Any:

@@ -16,6 +16,7 @@ from cdcworker.connectors.warehouses.lake.iceberg_parquet import (
     read_rows,
 )
 from cdcworker.connectors.warehouses.lake.tables import FoundRows, TableName
+from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.table_files.key_index import INDEX_BYTES_MAX, IndexMemory
 from cdcworker.connectors.warehouses.table_files.live_files import GONE_SHARE_MAX, LiveFiles, WantedRows
 
@@ -37,10 +38,12 @@ class LiveFile:
 
     entry: Mapping[str, Any]
     path: str
-    """Its local path."""
+    """Where the process that writes has it."""
     deletes: list[Mapping[str, Any]] = field(default_factory=list)
     deleted_by: frozenset[str] | None = frozenset()
     """The delete files that its deleted rows were read from; None: they are known otherwise."""
+    seen: float = float("-inf")
+    """When it was last looked whether it is there, by the monotonic clock."""
 
     @property
     def name(self) -> str:
@@ -59,8 +62,9 @@ class LiveFile:
 class TableFiles(LiveFiles[LiveFile]):
     """The files of one table in one snapshot."""
 
-    def __init__(self, uuid: str, version: Any, memory: IndexMemory) -> None:
+    def __init__(self, storage: Storage, uuid: str, version: Any, memory: IndexMemory) -> None:
         super().__init__(memory)
+        self.storage = storage
         self.uuid = uuid
         self.version = version
         self.position = ""
@@ -98,7 +102,7 @@ class TableFiles(LiveFiles[LiveFile]):
         parts = [_schema(columns).remove_metadata().empty_table()]
         for number in numbers:
             start, kept = 0, ~self.mask(number)
-            for group in read_rows(self.files[number].path, columns):
+            for group in read_rows(self.storage, self.files[number].path, columns):
                 parts.append(group.filter(pa.array(kept[start : start + group.num_rows])))
                 start += group.num_rows
         return pa.concat_tables(parts, promote_options="permissive")
@@ -127,9 +131,10 @@ class FilesCache:
             self._tables.pop(place, None)
 
 
-def read_files(tasks: Iterable[Mapping[str, Any]], files: TableFiles, local: Callable[[str], str]) -> None:
+def read_files(tasks: Iterable[Mapping[str, Any]], files: TableFiles, path_of: Callable[[str], str]) -> None:
     """Brings the files and their deleted rows to those of a scan, given as Iceberg's JSON. UnfitFile where a file has another
-    form than the sink's: nothing is known of them then. `local` returns the local path of a file."""
+    form than the sink's: nothing is known of them then. `path_of` returns the path of a location in
+    the table's storage."""
     planned = {task["data-file"]["file-path"]: (task, _deletes(task)) for task in tasks}
     for number in [number for number, file in files.files.items() if file.name not in planned]:
         files.remove(number)
@@ -139,23 +144,23 @@ def read_files(tasks: Iterable[Mapping[str, Any]], files: TableFiles, local: Cal
         for name, (_, deletes) in planned.items()
         if name not in known or files.files[known[name]].deleted_by != frozenset(deletes)
     }
-    deleted = _deleted({path for deletes in changed.values() for path in deletes}, local)
+    deleted = _deleted({path for deletes in changed.values() for path in deletes}, files.storage, path_of)
     for name, deletes in changed.items():
         entry = planned[name][0]["data-file"]
         own = [delete for delete in deletes.values() if delete.get("referenced-data-file") == name]
         gone = _gone(entry["record-count"], [deleted[path][name] for path in deletes if name in deleted[path]])
-        file = LiveFile(entry, local(name), own, frozenset(deletes))
+        file = LiveFile(entry, path_of(name), own, frozenset(deletes))
         if name in known:
             files.change(known[name], file, gone)
         else:
-            check_columns(file.path)
+            check_columns(files.storage, file.path)
             files.add(file, gone)
 
 
 def index_files(files: TableFiles, indexed: Sequence[IcebergColumn]) -> None:
     """Adds the files that the index has not yet; `indexed` are the columns of keys and of positions."""
     for number in files.index.missing():
-        files.insert(number, read_rows(files.files[number].path, indexed))
+        files.insert(number, read_rows(files.storage, files.files[number].path, indexed))
 
 
 def _schema(columns: Sequence[IcebergColumn]) -> pa.Schema:
@@ -173,13 +178,13 @@ def _deletes(task: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {entry["file-path"]: entry for entry in found}
 
 
-def _deleted(paths: Collection[str], local: Callable[[str], str]) -> dict[str, dict[str, Numbers]]:
+def _deleted(paths: Collection[str], storage: Storage, path_of: Callable[[str], str]) -> dict[str, dict[str, Numbers]]:
     """Returns the deleted rows of each data file, by delete file."""
     import pyarrow.compute as pc
 
     out: dict[str, dict[str, Numbers]] = {}
     for path in paths:
-        found = read_deletes(local(path))
+        found = read_deletes(storage, path_of(path))
         names = found["file_path"]
         out[path] = {
             name: found["pos"].filter(pc.equal(names, name)).to_numpy() for name in pc.unique(names).to_pylist()
@@ -202,6 +207,6 @@ def rows_under(files: TableFiles, columns: Sequence[IcebergColumn], schema: pa.S
     there = {column.name: column for column in columns}
 
     def read(number: int, names: Sequence[str]) -> Iterator[pa.Table]:
-        return read_rows(files.files[number].path, [there[name] for name in names])
+        return read_rows(files.storage, files.files[number].path, [there[name] for name in names])
 
     return FoundRows(*files.rows_under(read, schema, wanted))

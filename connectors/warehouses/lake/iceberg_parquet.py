@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cdcworker.connectors.api.table_batch import KEY, POSITION
 from cdcworker.connectors.sink_errors import TARGET_VALUE
 from cdcworker.connectors.warehouses.lake.file_faults import UnreadableFile, file_errors
+from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -90,7 +90,9 @@ def _primitive(kind: Any) -> pa.DataType | None:
 # -- writing ------------------------------------------------------------------------------------------------------------
 
 
-def write_rows(path: str, rows: pa.Table, columns: Sequence[IcebergColumn], codec: str) -> dict[str, Any]:
+def write_rows(
+    files: Storage, path: str, rows: pa.Table, columns: Sequence[IcebergColumn], codec: str
+) -> dict[str, Any]:
     """Writes a data file and returns what a manifest says of it, in the form of Iceberg's JSON. The rows may have their
     columns in any order."""
     import pyarrow as pa
@@ -102,11 +104,11 @@ def write_rows(path: str, rows: pa.Table, columns: Sequence[IcebergColumn], code
         [rows[column.name].cast(column.field.type) for column in columns], pa.schema([c.field for c in columns])
     )
     plain = [column.name for column in columns if column.name not in (KEY, POSITION) and column.element is None]
-    written = _write(path, table, codec, plain)
-    return {"content": "data", **_entry(path, written), **_metrics(table, columns, written)}
+    written, size = _write(files, path, table, codec, plain)
+    return {"content": "data", **_entry(size, written), **_metrics(table, columns, written)}
 
 
-def write_deletes(path: str, data_path: str, rows: np.ndarray[Any, Any]) -> dict[str, Any]:
+def write_deletes(files: Storage, path: str, data_path: str, rows: np.ndarray[Any, Any]) -> dict[str, Any]:
     """Writes the position deletes of one data file, rows in rising order, and returns what a manifest says of them."""
     import numpy as np
     import pyarrow as pa
@@ -117,19 +119,24 @@ def write_deletes(path: str, data_path: str, rows: np.ndarray[Any, Any]) -> dict
     ]
     paths = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(rows), np.int32)), pa.array([data_path]))
     table = pa.table([paths.cast(pa.string()), pa.array(rows, pa.int64())], pa.schema([c.field for c in columns]))
-    written = _write(path, table, "zstd", ["file_path"])
+    written, size = _write(files, path, table, "zstd", ["file_path"])
     name = data_path.encode()
     pairs = {DELETED_PATH: (name, name), DELETED_ROW: (_long(int(rows[0])), _long(int(rows[-1])))}
-    entry = {"content": "position-deletes", **_entry(path, written), **_bounds(pairs)}
+    entry = {"content": "position-deletes", **_entry(size, written), **_bounds(pairs)}
     return {**entry, "referenced-data-file": data_path}
 
 
-def _write(path: str, table: pa.Table, codec: str, dictionary: Sequence[str]) -> parquet.FileMetaData:
+def _write(
+    files: Storage, path: str, table: pa.Table, codec: str, dictionary: Sequence[str]
+) -> tuple[parquet.FileMetaData, int]:
+    """Returns what the file says of itself, and how many bytes it has."""
     from pyarrow import parquet
 
-    with file_errors():
+    written = []
+
+    def fill(sink: Any) -> None:
         file = parquet.ParquetWriter(
-            path,
+            sink,
             table.schema,
             compression="none" if codec == "uncompressed" else codec,
             use_dictionary=list(dictionary),
@@ -139,17 +146,21 @@ def _write(path: str, table: pa.Table, codec: str, dictionary: Sequence[str]) ->
         )
         with file:
             file.write_table(table, ROWS_PER_GROUP)
-        return file.writer.metadata
+        written.append(file.writer.metadata)
+
+    with file_errors():
+        size = files.write(path, fill)
+    return written[0], size
 
 
-def _entry(path: str, written: parquet.FileMetaData) -> dict[str, Any]:
+def _entry(size: int, written: parquet.FileMetaData) -> dict[str, Any]:
     groups = [written.row_group(at).column(0) for at in range(written.num_row_groups)]
     starts = [group.dictionary_page_offset or group.data_page_offset for group in groups]
     return {
         "spec-id": 0,
         "file-format": "parquet",
         "partition": [],
-        "file-size-in-bytes": os.stat(path).st_size,
+        "file-size-in-bytes": size,
         "record-count": written.num_rows,
         "split-offsets": starts,
     }
@@ -260,14 +271,14 @@ def _bytes_above(value: bytes) -> bytes | None:
 # -- reading ------------------------------------------------------------------------------------------------------------
 
 
-def read_rows(path: str, columns: Sequence[IcebergColumn]) -> Iterator[pa.Table]:
+def read_rows(files: Storage, path: str, columns: Sequence[IcebergColumn]) -> Iterator[pa.Table]:
     """Yields these columns of a data file, a group of rows after the other; those that it has not are null. Files name their
     columns as the table did when they were written."""
     import pyarrow as pa
     from pyarrow import parquet
 
     with file_errors():
-        file = parquet.ParquetFile(path)
+        file = parquet.ParquetFile(files.source(path))
     with file:
         names = _names(file)
         wanted = [names[column.id] for column in columns if column.id in names]
@@ -292,25 +303,25 @@ def _names(file: parquet.ParquetFile) -> dict[int, str]:
     return {int(field.metadata[ID]): field.name for field in fields}
 
 
-def check_columns(path: str) -> None:
+def check_columns(files: Storage, path: str) -> None:
     """UnfitFile where `read_rows` cannot read a file."""
     from pyarrow import parquet
 
-    with file_errors(), parquet.ParquetFile(path) as file:
+    with file_errors(), parquet.ParquetFile(files.source(path)) as file:
         _names(file)
 
 
-def read_deletes(path: str) -> pa.Table:
+def read_deletes(files: Storage, path: str) -> pa.Table:
     """Returns the position deletes of a file: file_path and pos."""
     from pyarrow import parquet
 
-    with file_errors(), parquet.ParquetFile(path) as file:
+    with file_errors(), parquet.ParquetFile(files.source(path)) as file:
         return file.read(columns=["file_path", "pos"], use_threads=False)
 
 
-def check_file(path: str, size: int) -> None:
+def check_file(files: Storage, path: str, size: int) -> None:
     """UnreadableFile where a file is missing or is not the one that was written."""
     with file_errors():
-        found = os.stat(path).st_size
+        found = files.size(path)
     if found != size:
         raise UnreadableFile("a file has another size")

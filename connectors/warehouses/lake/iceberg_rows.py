@@ -4,8 +4,10 @@ Iceberg's own library makes the snapshot of them."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,8 +28,11 @@ from cdcworker.connectors.warehouses.lake.iceberg_parquet import (
     write_deletes,
     write_rows,
 )
+from cdcworker.connectors.warehouses.lake.table_places import TablePlaces
 from cdcworker.connectors.warehouses.lake.tables import RowChange, TableName
+from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.table_files.key_index import by_file
+from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,20 +68,11 @@ class TableForm:
         return mine == {column.name: statements.type_of(column.type) for column in schema}
 
 
-def local_path(location: str) -> str | None:
-    """Returns the path of a location on this machine; None: it lies in another store."""
-    scheme, colon, rest = location.partition(":")
-    if location.startswith("/"):
-        return location
-    path = "/" + rest.lstrip("/")
-    is_here = not rest.startswith("//") or rest.startswith("///")
-    return path if colon and scheme == "file" and is_here else None
-
-
 @dataclass(slots=True)
 class WrittenFiles:
     """The files of a commit that is under way."""
 
+    storage: Storage
     paths: list[str] = field(default_factory=list)
     data: LiveFile | None = None
     deletes: dict[int, Mapping[str, Any]] = field(default_factory=dict)
@@ -86,9 +82,9 @@ class WrittenFiles:
     """Which rows of its own data file are deleted already, by the only delete file of that."""
 
     def discard(self) -> None:
-        for path in self.paths:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+        # What stays is a file that no snapshot names.
+        with contextlib.suppress(OSError, CdcError):
+            self.storage.remove(self.paths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +100,20 @@ class MergedFiles:
 class IcebergRows:
     """The files of a lake's tables, through one session of Spark's."""
 
-    def __init__(self, jvm: Any, text: Any, cache: FilesCache, is_local: bool) -> None:
-        """`jvm` is Iceberg's package over there, `text` Java's String. `is_local`: paths without a scheme are on this machine."""
+    def __init__(self, jvm: Any, text: Any, cache: FilesCache, places: TablePlaces) -> None:
+        """`jvm` is Iceberg's package over there, `text` Java's String."""
         self._cache = cache
-        self._is_local = is_local
+        self._places = places
+        self._folders: dict[str, float] = {}
+        """When the folder of a table was seen."""
         # A name of Java's is looked up over there each time that it is said.
         self._schemas, self._content, self._tasks = jvm.SchemaParser, jvm.ContentFileParser, jvm.ScanTaskParser
         self._manifests, self._text = jvm.ManifestFiles, text
         self._mapper = jvm.util.JsonUtil.mapper()
+
+    @property
+    def storage(self) -> Storage:
+        return self._places.files
 
     # -- what a table is ----------------------------------------------------------------------------------------------
 
@@ -127,23 +129,19 @@ class IcebergRows:
         codec = properties.get(CODEC, CODECS[0]).lower()
         if codec not in CODECS or properties.get("write.format.default", "parquet").lower() != "parquet":
             return None
-        if self._local(table.location()) is None:
+        if self._places.path(table.location()) is None:
             return None
         columns = columns_of(json.loads(self._schemas.toJson(table.schema())))
         return None if columns is None else TableForm(tuple(columns), codec)
-
-    def _local(self, location: str) -> str | None:
-        found = local_path(location)
-        return found if self._is_local or not location.startswith("/") else None
 
     def files(self, place: TableName, table: Any, version: Any, form: TableForm) -> TableFiles:
         """Returns the files of the snapshot `version`, which is the table's current one. UnfitFile where they are not ours to
         read."""
         identity = str(table.operations().current().uuid())
-        found = self._cache.get(place, identity) or TableFiles(identity, None, self._cache.memory)
+        found = self._cache.get(place, identity) or TableFiles(self._places.files, identity, None, self._cache.memory)
         self._cache.drop(place)
         if found.version != version:
-            home = self._path(table.location())
+            home = self._home(table)
             read_files(self._planned(table, version), found, partial(self._path, home=home))
             found.version = version
         # It may have got another name.
@@ -154,10 +152,16 @@ class IcebergRows:
         self._cache.put(place, found)
         return found
 
-    def _path(self, location: str, home: str = "/") -> str:
-        """Returns the local path of a file, which has to lie in the folder `home`: what a table's metadata says is no
-        permission to read any file."""
-        found = self._local(location)
+    def _home(self, table: Any) -> str:
+        """Returns the folder of a table that has a form."""
+        found = self._places.path(table.location())
+        assert found is not None
+        return found
+
+    def _path(self, location: str, home: str) -> str:
+        """Returns the path of a file, which has to lie in the folder `home`: what a table's metadata says is no permission to
+        read any file."""
+        found = self._places.path(location)
         if found is None or not Path(os.path.normpath(found)).is_relative_to(os.path.normpath(home)):
             raise UnfitFile("a file that lies elsewhere")
         return found
@@ -176,7 +180,7 @@ class IcebergRows:
     def home(self, table: Any) -> str | None:
         """Returns the folder of a table on this machine; None: it lies elsewhere, or its files do, or nobody may delete them."""
         properties = json.loads(self._mapper.writeValueAsString(table.properties()))
-        found = self._local(table.location())
+        found = self._places.path(table.location()) if self._places.is_here else None
         is_apart = any(name in properties for name in ("write.data.path", "write.metadata.path", *_PLACES))
         is_shared = str(properties.get("gc.enabled", "true")).lower() == "false"
         return None if found is None or is_apart or is_shared else os.path.normpath(found)
@@ -207,21 +211,24 @@ class IcebergRows:
         """Writes the files of a change; nobody sees them yet."""
         import numpy as np
 
-        written = WrittenFiles()
+        written = WrittenFiles(self._places.files)
         try:
             if change.put.num_rows:
                 location, path = self._new(table, written)
-                entry = {**write_rows(path, change.put, form.columns, form.codec), "file-path": location}
-                written.data = LiveFile(entry, path)
+                entry = {
+                    **write_rows(written.storage, path, change.put, form.columns, form.codec),
+                    "file-path": location,
+                }
+                written.data = LiveFile(entry, path, seen=time.monotonic())
             for number, rows in by_file(change.gone).items() if files is not None and change.gone is not None else ():
                 assert files is not None
                 file = files.files[number]
-                check_file(file.path, file.entry["file-size-in-bytes"])
+                self._check(file)
                 gone = written.gone[number] = files.mask(number)
                 gone[rows] = True
                 location, path = self._new(table, written, "-deletes")
                 written.deletes[number] = {
-                    **write_deletes(path, file.name, np.flatnonzero(gone)),
+                    **write_deletes(written.storage, path, file.name, np.flatnonzero(gone)),
                     "file-path": location,
                 }
         except BaseException:
@@ -231,12 +238,25 @@ class IcebergRows:
 
     def _new(self, table: Any, written: WrittenFiles, what: str = "") -> tuple[str, str]:
         location = str(table.locationProvider().newDataLocation(f"{uuid.uuid4().hex}{what}.parquet"))
-        path = self._path(location)
-        # The folder of the table itself is there, or the table is away.
-        with file_errors(), contextlib.suppress(FileExistsError):
-            os.mkdir(os.path.dirname(path))
+        home = self._home(table)
+        path = self._path(location, home)
+        now = time.monotonic()
+        if now - self._folders.get(home, float("-inf")) >= written.storage.checks_every_s:
+            with file_errors():
+                if not written.storage.has_folder(home):
+                    raise FileNotFoundError(errno.ENOENT, "the table is away")
+            self._folders[home] = now
+        with file_errors():
+            written.storage.make_folder(os.path.dirname(path))
         written.paths.append(path)
         return location, path
+
+    def _check(self, file: LiveFile) -> None:
+        """UnreadableFile where a file is missing or another one, as far as that is not known from a moment ago."""
+        now = time.monotonic()
+        if now - file.seen >= self._places.files.checks_every_s:
+            check_file(self._places.files, file.path, file.bytes)
+            file.seen = now
 
     def snapshot(self, table: Any, files: TableFiles | None, written: WrittenFiles) -> Any:
         """Returns a snapshot with these files; the table does not have it yet."""
@@ -286,7 +306,7 @@ class IcebergRows:
 
         assert written.data is not None
         location, path = self._new(table, written, "-deletes")
-        entry = {**write_deletes(path, written.data.name, rows), "file-path": location}
+        entry = {**write_deletes(written.storage, path, written.data.name, rows), "file-path": location}
         written.data.deletes, written.data.deleted_by = [entry], None
         written.own_gone = np.zeros(written.data.rows, np.bool_)
         written.own_gone[rows] = True

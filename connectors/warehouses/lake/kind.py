@@ -11,7 +11,6 @@ from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets
 from cdcworker.connectors.api.table_writer import TableWriter
 from cdcworker.connectors.config.definition import ConfigKey, Secret, has_reference, one_of
-from cdcworker.connectors.warehouses import s3_config
 from cdcworker.connectors.warehouses.kind import ParsedConfig, SparkHost, TableMaintenance, WarehouseKind, WriterTask
 from cdcworker.connectors.warehouses.lake.catalog.catalog_properties import (
     CATALOGS,
@@ -30,6 +29,9 @@ from cdcworker.connectors.warehouses.lake.catalog.catalog_tls import check_prope
 from cdcworker.connectors.warehouses.lake.maintenance import policy as maintenance_policy
 from cdcworker.connectors.warehouses.output_config import output_of
 from cdcworker.connectors.warehouses.shared_keys import GROUP, PATH, SCHEMA, folder, missing, require_open_root
+from cdcworker.connectors.warehouses.storage.object_store import ObjectStore
+from cdcworker.connectors.warehouses.stores import object_stores
+from cdcworker.connectors.warehouses.stores.object_stores import StoreKind
 
 if TYPE_CHECKING:
     from cdcworker.connectors.warehouses.lake.tables import LakeTables
@@ -37,10 +39,10 @@ if TYPE_CHECKING:
     from cdcworker.connectors.warehouses.lake.writer import LakeWriter
     from cdcworker.connectors.warehouses.offline_redrive import OfflineLetters
 
-NOT_OF_ICEBERG: Final = (
-    "is a key of Parquet and Delta warehouses: an Iceberg table is exchanged by its catalog, and the hadoop catalog does that by a rename,"
-    " which no bucket has; use warehouse.catalog=rest or jdbc, with the store in warehouse.catalog.properties"
+NEEDS_PLACE: Final = (
+    "needs warehouse.path=s3://bucket/prefix, or the place in another store: where the tables' files lie"
 )
+CLUSTER_IN_BUCKET: Final = "cannot be set with tables in a bucket: the sink's own machine alone reaches that"
 ICEBERG_RECORDS_MAX: Final = 500_000
 """A commit takes a tenth of a second of the processor, whatever it holds. Batches of large rows are bounded by their bytes."""
 DELTA_RECORDS_MAX: Final = 500_000
@@ -97,9 +99,6 @@ FEATURES: Final = ConfigKey(
 )
 
 
-_BUCKET_KEYS: Final = (s3_config.ACCESS_KEY, s3_config.SECRET_KEY, s3_config.ENDPOINT, s3_config.SESSION_TOKEN)
-
-
 def catalog_properties(config: ParsedConfig) -> list[Property]:
     """Returns the properties that a config gives to Iceberg's catalog, secret ones included."""
     secret = config[SECRETS_KEY]
@@ -124,7 +123,10 @@ def catalog_settings(config: ParsedConfig, roots: Sequence[str]) -> dict[str, st
         admit_uri(catalog, uri, roots, out)
         out["uri"] = uri
     out["type"] = catalog
-    if config["warehouse.path"]:
+    store = own_store(config, roots)
+    if store is not None:
+        out["warehouse"] = store.place("").rstrip("/")
+    elif config["warehouse.path"]:
         out["warehouse"] = folder(config, roots)
     return out
 
@@ -140,7 +142,7 @@ def iceberg_tables(config: ParsedConfig, roots: Sequence[str]) -> LakeTables:
     """Returns the tables of the catalog that the config describes."""
     from cdcworker.connectors.warehouses.lake.iceberg import IcebergTables
 
-    return IcebergTables(catalog_settings(config, roots), roots)
+    return IcebergTables(catalog_settings(config, roots), roots, store=own_store(config, roots))
 
 
 def delta_tables(config: ParsedConfig, roots: Sequence[str]) -> LakeTables:
@@ -149,16 +151,22 @@ def delta_tables(config: ParsedConfig, roots: Sequence[str]) -> LakeTables:
     from cdcworker.connectors.warehouses.lake.delta_files.file_tables import FileTables
 
     plain = config["warehouse.delta.features"] == "none"
-    if _is_own_bucket(config):
-        bucket = s3_config.bucket_of(config, roots)
-        return DeltaTables(bucket.place(""), roots, plain, FileTables(bucket))
+    store = own_store(config, roots)
+    if store is not None:
+        return DeltaTables(store.place(""), roots, plain, FileTables(store))
     return DeltaTables(folder(config, roots), roots, plain)
 
 
-def _is_own_bucket(config: ParsedConfig) -> bool:
-    """Returns whether the sink itself reaches the bucket that the config names. Without any of the keys that say how, it is
-    Spark's Hadoop client that opens the URI, with the operator's libraries and settings."""
-    return s3_config.is_bucket(config["warehouse.path"]) and any(config[name] for name in _BUCKET_KEYS)
+def own_store(config: ParsedConfig, roots: Sequence[str]) -> ObjectStore | None:
+    """Returns the bucket that the config names where the sink itself reaches it; None: without any of the keys that say how, it is
+    Spark's own client that opens the URI, with the operator's libraries and settings. CdcError as `StoreKind.open` raises it."""
+    kind = _own_kind(config)
+    return None if kind is None else kind.open(config, roots)
+
+
+def _own_kind(config: ParsedConfig) -> StoreKind | None:
+    kind = object_stores.kind_of(config["warehouse.path"])
+    return kind if kind is not None and kind.is_given(config) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,9 +254,9 @@ def _iceberg_problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:
     catalog = config["warehouse.catalog"]
     yield from maintenance_policy.problems(config)
     yield from missing(config, "warehouse.path" if catalog == "hadoop" else URI_KEY)
-    for name in _BUCKET_KEYS:
-        if config[name]:
-            yield name, NOT_OF_ICEBERG
+    yield from _store_problems(config)
+    if object_stores.kind_of(config["warehouse.path"]) is None:
+        yield from ((name, NEEDS_PLACE) for name in object_stores.given_keys(config))
     if has_reference(catalog):
         return
     if problem := uri_problem(catalog, config[URI_KEY]):
@@ -258,31 +266,32 @@ def _iceberg_problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:
             yield given.key, problem
 
 
+def _store_problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:
+    kind = _own_kind(config)
+    if kind is None:
+        return
+    yield from kind.problems(config)
+    if config["spark.master"]:
+        yield "spark.master", CLUSTER_IN_BUCKET
+
+
 def _check_iceberg_paths(config: ParsedConfig, roots: Sequence[str]) -> None:
     catalog_settings(config, roots)
 
 
 def _check_delta_paths(config: ParsedConfig, roots: Sequence[str]) -> None:
-    if _is_own_bucket(config):
-        s3_config.bucket_of(config, roots)
-    else:
+    if own_store(config, roots) is None:
         folder(config, roots)
 
 
 def _delta_problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:
     yield from maintenance_policy.problems(config)
     yield from missing(config, "warehouse.path")
-    if _is_own_bucket(config):
-        yield from s3_config.problems(config)
-        if config["spark.master"]:
-            yield (
-                "spark.master",
-                "cannot be set with Delta tables in a bucket: the sink's own machine alone reaches that",
-            )
+    yield from _store_problems(config)
 
 
-def _probe_delta(config: ParsedConfig) -> Sequence[CheckFinding]:
-    return s3_config.probe(config) if _is_own_bucket(config) else []
+def _probe(config: ParsedConfig) -> Sequence[CheckFinding]:
+    return [] if _own_kind(config) is None else object_stores.probe(config)
 
 
 _ICEBERG_LAKE: Final = Lake(iceberg_tables)
@@ -291,13 +300,14 @@ _DELTA_LAKE: Final = Lake(delta_tables)
 ICEBERG: Final = WarehouseKind(
     name="iceberg",
     title="Iceberg",
-    keys=(SCHEMA, PATH, *CATALOG_KEYS),
+    keys=(SCHEMA, PATH, *CATALOG_KEYS, *object_stores.KEYS),
     records_max=ICEBERG_RECORDS_MAX,
     libraries="iceberg",
     keeps_versions=True,
     secret_settings=secret_properties,
     problems=_iceberg_problems,
     check_paths=_check_iceberg_paths,
+    probe=_probe,
     batch_keys=maintenance_policy.KEYS,
     open=_ICEBERG_LAKE.open,
     maintenance=_ICEBERG_LAKE.maintenance,
@@ -308,14 +318,14 @@ ICEBERG: Final = WarehouseKind(
 DELTA: Final = WarehouseKind(
     name="delta",
     title="Delta",
-    keys=(SCHEMA, PATH, FEATURES, *s3_config.KEYS),
+    keys=(SCHEMA, PATH, FEATURES, *object_stores.KEYS),
     records_max=DELTA_RECORDS_MAX,
     libraries="delta",
     keeps_versions=True,
     spark_settings={"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension"},
     problems=_delta_problems,
     check_paths=_check_delta_paths,
-    probe=_probe_delta,
+    probe=_probe,
     batch_keys=maintenance_policy.KEYS,
     open=_DELTA_LAKE.open,
     maintenance=_DELTA_LAKE.maintenance,

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets
 from cdcworker.connectors.api.table_writer import TableWriter
-from cdcworker.connectors.warehouses import s3_config
+from cdcworker.connectors.sink_errors import TARGET_STORE_UNFIT
 from cdcworker.connectors.warehouses.kind import ParsedConfig, SparkHost, WarehouseKind, WriterTask
 from cdcworker.connectors.warehouses.output_config import output_of
 from cdcworker.connectors.warehouses.shared_keys import BUCKETS, PATH, SCHEMA, folder, missing
 from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
+from cdcworker.connectors.warehouses.stores import object_stores
+from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     from cdcworker.connectors.warehouses.lake.verify_side import LakeTarget
@@ -27,8 +29,13 @@ RECORDS_MAX: Final = 250_000
 
 def storage_of(config: ParsedConfig, roots: Sequence[str]) -> Storage:
     """Returns where the files of a sink lie. CdcError when the worker does not open that to connectors."""
+    store = object_stores.kind_of(config["warehouse.path"])
+    if store is not None:
+        return store.open(config, roots)
     if "://" in config["warehouse.path"]:
-        return s3_config.bucket_of(config, roots)
+        raise CdcError(
+            TARGET_STORE_UNFIT, "warehouse.path is in no store that this takes", where={"key": "warehouse.path"}
+        )
     return LocalDisk(folder(config, roots))
 
 
@@ -104,24 +111,25 @@ def problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:
     """Returns what is wrong with the path, and with the keys of a bucket."""
     yield from missing(config, "warehouse.path")
     path = config["warehouse.path"]
-    if s3_config.is_bucket(path):
-        yield from s3_config.problems(config)
+    store = object_stores.kind_of(path)
+    if store is not None:
+        yield from store.problems(config)
     elif "://" in path:
         yield (
             "warehouse.path",
-            "expects a folder, or s3://bucket/prefix: Parquet files cannot be written to other stores yet",
+            "expects a folder, s3://bucket/prefix, gs://bucket/prefix, or abfss://container@account.dfs.core.windows.net/prefix",
         )
 
 
 def probe(config: ParsedConfig) -> Sequence[CheckFinding]:
     """Asks a bucket for a name, and returns what is wrong, at the key that causes it."""
-    return s3_config.probe(config) if s3_config.is_bucket(config["warehouse.path"]) else []
+    return object_stores.probe(config)
 
 
 PARQUET: Final = WarehouseKind(
     name="parquet",
     title="Parquet",
-    keys=(SCHEMA, PATH, BUCKETS, *s3_config.KEYS),
+    keys=(SCHEMA, PATH, BUCKETS, *object_stores.KEYS),
     records_max=RECORDS_MAX,
     problems=problems,
     check_paths=check_paths,

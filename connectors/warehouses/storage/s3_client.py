@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cdcworker.connectors.config import allowed_hosts
-from cdcworker.schemas.errors import CdcError
+from cdcworker.connectors.warehouses.storage.judged_connections import judged
 
 CONNECT_S_MAX: Final = 5.0
 READ_S_MAX: Final = 30.0
@@ -70,11 +68,11 @@ def _judged_pools() -> dict[str, Any]:
 
     class JudgedConnection(awsrequest.AWSHTTPConnection):  # type: ignore[misc]
         def _new_conn(self) -> Any:
-            return _judged(super()._new_conn(), self)
+            return judged(super()._new_conn(), self)
 
     class JudgedTlsConnection(awsrequest.AWSHTTPSConnection):  # type: ignore[misc]
         def _new_conn(self) -> Any:
-            return _judged(super()._new_conn(), self)
+            return judged(super()._new_conn(), self)
 
     class Pool(awsrequest.AWSHTTPConnectionPool):  # type: ignore[misc]
         ConnectionCls = JudgedConnection
@@ -83,16 +81,3 @@ def _judged_pools() -> dict[str, Any]:
         ConnectionCls = JudgedTlsConnection
 
     return {"http": Pool, "https": TlsPool}
-
-
-def _judged(socket: Any, connection: Any) -> Any:
-    """Returns a new connection's socket, to which nothing has been written. CdcError `config.host_not_allowed` where it leads to an
-    address that is closed: a name is looked up again for each connection. A proxy is the operator's choice."""
-    if connection.proxy is None:
-        address = ipaddress.ip_address(socket.getpeername()[0].partition("%")[0])
-        problem = allowed_hosts.lake_problem(connection.host, [address])
-        if problem:
-            socket.close()
-            text = f"the host of the object store {problem}"
-            raise CdcError(allowed_hosts.NOT_ALLOWED, text, where={"host": connection.host})
-    return socket

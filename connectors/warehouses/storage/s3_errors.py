@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import re
 from typing import Final
 
 from cdcworker.connectors.sink_errors import (
@@ -11,15 +9,14 @@ from cdcworker.connectors.sink_errors import (
     TARGET_BUCKET,
     TARGET_CLOCK,
     TARGET_FAILED,
-    TARGET_RIGHTS,
     TARGET_STORE_UNFIT,
     TARGET_UNREACHABLE,
 )
+from cdcworker.connectors.warehouses.storage.answer_codes import AnswerCodes, mine
 from cdcworker.connectors.warehouses.storage.files import Where
 from cdcworker.schemas.errors import CdcError
 
 _MISSING: Final = ("", "404", "NoSuchKey", "NotFound")
-_CODE: Final = re.compile(r"[A-Za-z0-9]{1,64}")
 _LOGIN: Final = (
     *("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "TokenRefreshRequired"),
     # Of versitygw.
@@ -34,21 +31,18 @@ _BY_CODE: Final = {
     **dict.fromkeys(_REGION, (TARGET_BUCKET, "the bucket is in another region or at another endpoint")),
     **dict.fromkeys(("RequestTimeTooSkewed", "RequestExpired"), (TARGET_CLOCK, "this machine's clock is wrong")),
 }
-
-
-class Conflict(Exception):
-    """The condition of a put does not hold."""
+CODES: Final = AnswerCodes(_BY_CODE, _BUSY, _MISSING)
 
 
 def translated(exc: Exception, where: Where, handled: BaseException | None = None) -> Exception:
-    """Returns the error for what botocore raised: FileNotFoundError, EOFError, `Conflict`, CdcError; what is not the store's comes
+    """Returns the error for what botocore raised: FileNotFoundError, EOFError, `object_store.Conflict`, CdcError; what is not the store's comes
     back as it is. Texts of the store may hold anything and are left out. `handled` is what the caller was handling already when it
     sent the request."""
     said = getattr(exc, "response", None)
     # botocore wraps what is raised while it connects.
-    for mine in (exc, exc.__context__):
-        if isinstance(mine, CdcError) and mine is not handled:
-            return mine
+    own = mine(exc, handled)
+    if own is not None:
+        return own
     if not isinstance(said, dict):
         return _of_the_network(exc, where)
     status = int(said.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
@@ -57,24 +51,7 @@ def translated(exc: Exception, where: Where, handled: BaseException | None = Non
 
 def answered(answer: str, status: int, where: Where) -> Exception:
     """Returns the error for the code and the status of an answer."""
-    code = answer if _CODE.fullmatch(answer) else ""
-    shown = code if code == str(status) else f"{code} {status}".strip()
-    if code in _BY_CODE:
-        which, text = _BY_CODE[code]
-        return CdcError(which, f"{text} ({shown})", where=where)
-    if code in _BUSY or status == 429 or status >= 500:
-        return CdcError(TARGET_UNREACHABLE, f"the object store could not do it now ({shown})", where=where)
-    if status == 412:
-        return Conflict(shown)
-    if status == 416:
-        return EOFError("a range behind the end of an object")
-    if status == 404 and code in _MISSING:
-        return FileNotFoundError(errno.ENOENT, "no such object")
-    if status in (301, 307):
-        return CdcError(TARGET_BUCKET, f"the bucket is in another region or at another endpoint ({shown})", where=where)
-    if status in (401, 403):
-        return CdcError(TARGET_RIGHTS, f"the object store refused it ({shown})", where=where)
-    return CdcError(TARGET_FAILED, f"the object store refused it ({shown})", where=where)
+    return CODES.error(answer, status, where)
 
 
 def _of_the_network(exc: Exception, where: Where) -> Exception:

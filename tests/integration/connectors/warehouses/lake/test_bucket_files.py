@@ -8,7 +8,7 @@ import socket
 import uuid
 
 import pytest
-from cdcworker.connectors.warehouses.lake.delta_files.bucket_files import BucketFiles
+from cdcworker.connectors.warehouses.lake.java.bucket_files import BucketFiles
 
 from tests.s3_faults import FaultProxy
 from tests.s3_server import BUCKET, HOST, bucket_at

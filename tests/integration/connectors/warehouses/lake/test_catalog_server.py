@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from cdcworker.connectors.config import allowed_hosts as hosts
 from cdcworker.connectors.sink_errors import from_lake
-from cdcworker.connectors.warehouses.lake import java_clients
 from cdcworker.connectors.warehouses.lake.iceberg import IcebergTables
+from cdcworker.connectors.warehouses.lake.java import java_clients
 from cdcworker.connectors.warehouses.lake.tables import TableName
 from cdcworker.schemas.errors import CdcError
 

@@ -13,7 +13,7 @@ import uuid
 import pytest
 from cdcworker.connectors.sink_engine.warehouse_kinds import kind_of
 from cdcworker.connectors.warehouses.lake.tables import TableName
-from cdcworker.connectors.warehouses.storage import s3_bucket, s3_client
+from cdcworker.connectors.warehouses.storage import object_store, s3_client
 from cdcworker.schemas.errors import CdcError
 
 from tests import change_streams
@@ -49,7 +49,7 @@ def prefix():
 def impatient(monkeypatch):
     """A client gives an answer up soon, and does not ask again."""
     monkeypatch.setattr(s3_client, "READ_S_MAX", ANSWER_S_MAX)
-    monkeypatch.setattr(s3_bucket, "RETRY_S_MAX", 0.0)
+    monkeypatch.setattr(object_store, "RETRY_S_MAX", 0.0)
 
 
 def writer_of(files, epoch=(1, 0)):
@@ -152,7 +152,7 @@ def test_a_version_is_made_once_though_the_put_was_answered_with_an_error(s3, pr
 
 
 def test_a_store_that_stays_busy_is_waited_for(s3, proxy, prefix, monkeypatch):
-    monkeypatch.setattr(s3_bucket, "RETRY_S_MAX", 0.5)
+    monkeypatch.setattr(object_store, "RETRY_S_MAX", 0.5)
     files, stream = bucket_at(proxy.endpoint, prefix), change_streams.Stream(1)
     writer = writer_of(files)
     insert(stream, 1)

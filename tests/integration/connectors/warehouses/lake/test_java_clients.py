@@ -8,7 +8,7 @@ import socket
 import pytest
 from cdcworker.connectors.config import allowed_hosts as hosts
 from cdcworker.connectors.warehouses.lake.catalog.catalog_properties import judged_properties
-from cdcworker.connectors.warehouses.lake.java_clients import JavaClients, hosts_of_master, own_ports
+from cdcworker.connectors.warehouses.lake.java.java_clients import JavaClients, hosts_of_master, own_ports
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.security.allowed_targets import policy_of
 

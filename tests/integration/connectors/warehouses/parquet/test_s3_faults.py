@@ -10,11 +10,11 @@ import botocore.auth
 import pytest
 from cdcworker.connectors.config import allowed_hosts
 from cdcworker.connectors.config.allowed_hosts import HostPolicy
-from cdcworker.connectors.warehouses import s3_config
 from cdcworker.connectors.warehouses.parquet import kind
 from cdcworker.connectors.warehouses.parquet.consistent_sets import ParquetSets
 from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
-from cdcworker.connectors.warehouses.storage import s3_bucket, s3_client
+from cdcworker.connectors.warehouses.storage import object_store, s3_client
+from cdcworker.connectors.warehouses.stores import judged_hosts
 from cdcworker.connectors.warehouses.table_state import Manifests
 from cdcworker.schemas.errors import CdcError
 
@@ -44,7 +44,7 @@ def prefix():
 def impatient(monkeypatch):
     """A client gives an answer up soon, and does not ask again."""
     monkeypatch.setattr(s3_client, "READ_S_MAX", ANSWER_S_MAX)
-    monkeypatch.setattr(s3_bucket, "RETRY_S_MAX", 0.0)
+    monkeypatch.setattr(object_store, "RETRY_S_MAX", 0.0)
 
 
 def writer_of(files, epoch=(1, 0)):
@@ -122,7 +122,7 @@ def test_a_state_is_made_once_though_the_put_was_answered_with_an_error(s3, prox
 
 
 def test_a_store_that_stays_busy_is_waited_for(s3, proxy, prefix, monkeypatch):
-    monkeypatch.setattr(s3_bucket, "RETRY_S_MAX", 0.5)
+    monkeypatch.setattr(object_store, "RETRY_S_MAX", 0.5)
     files, stream = bucket_at(proxy.endpoint, prefix), change_streams.Stream(1)
     writer = writer_of(files)
     batches(stream, 1)
@@ -296,7 +296,7 @@ def test_a_store_that_does_not_do_conditional_puts_is_refused(proxy, prefix, tim
     """It says that it has done them: with 2 any, with 1 those that name a version."""
     files = bucket_at(proxy.endpoint, prefix)
     if times == 1:
-        files.create(s3_bucket.MARKER, b"")
+        files.create(object_store.MARKER, b"")
     seen = iter(range(9))
     proxy.plan("accepted", lambda m, p: put_of("conditional-put")(m, p) and (times == 2 or next(seen) == 1), times)
     error = refused(lambda: files.begin({"sink": "sink"}))
@@ -332,7 +332,7 @@ def test_a_host_that_the_worker_closes_is_closed_to_a_task_that_runs(s3, prefix,
     files = bucket_at(s3.endpoint, prefix)
     files.replace("x", b"1")
     monkeypatch.setattr(allowed_hosts, "_policy", HostPolicy(loopback=False))
-    monkeypatch.setattr(s3_config, "JUDGED_S", 0.0)
+    monkeypatch.setattr(judged_hosts, "JUDGED_S", 0.0)
     assert refused(lambda: files.read("x")).code == "config.host_not_allowed"
     assert refused(lambda: bucket_at(s3.endpoint, prefix)).code == "config.host_not_allowed"
 
@@ -363,7 +363,7 @@ def test_a_file_that_is_larger_than_what_is_read_at_once_is_read_in_ranges(s3, p
     writer = writer_of(files)
     batches(stream, *range(50))
     apply(writer, stream)
-    monkeypatch.setattr(s3_bucket, "WHOLE_BYTES", 1024)
+    monkeypatch.setattr(object_store, "WHOLE_BYTES", 1024)
     batches(stream, 50)
     apply(writer, stream)
     assert len(contract.rows(writer, "id")) == 51

@@ -30,8 +30,9 @@ from cdcworker.connectors.warehouses.lake.iceberg_parquet import (
     write_deletes,
     write_rows,
 )
-from cdcworker.connectors.warehouses.lake.iceberg_rows import local_path
+from cdcworker.connectors.warehouses.lake.table_places import local_path
 from cdcworker.connectors.warehouses.lake.tables import TableName
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from cdcworker.connectors.warehouses.table_files.key_index import ENTRY_BYTES, IndexMemory
 from cdcworker.connectors.warehouses.table_files.live_files import WantedRows
 from cdcworker.schemas.errors import CdcError
@@ -53,6 +54,7 @@ KEYED = {
         {"id": 4, "name": "s", "required": False, "type": "string"},
     ]
 }
+DISK = LocalDisk("/")
 DAY, UTC = dt.date(2024, 2, 29), dt.UTC
 
 
@@ -72,7 +74,7 @@ def bounds(entry, id):
 def one_column(tmp_path, kind, values):
     columns = columns_of({"fields": [{"id": 7, "name": "c", "required": False, "type": kind}]})
     table = pa.table({"c": pa.array(values, columns[0].kind)})
-    return write_rows(str(tmp_path / "a.parquet"), table, columns, "zstd")
+    return write_rows(DISK, str(tmp_path / "a.parquet"), table, columns, "zstd")
 
 
 def test_every_type_that_the_sink_makes_comes_back(tmp_path):
@@ -80,9 +82,9 @@ def test_every_type_that_the_sink_makes_comes_back(tmp_path):
     row = (True, 1, 2**40, 0.5, 0.1, "ü", b"\0\xff", DAY, dt.datetime(1, 1, 1), dt.datetime(9999, 1, 1, tzinfo=UTC))
     row = (*row, Decimal("-1234567.89"), Decimal("1234567890123456789012345678.0000000001"), [1, None])
     rows = table_of(columns, row, [None] * len(row))
-    entry = write_rows(str(tmp_path / "a.parquet"), rows, columns, "zstd")
+    entry = write_rows(DISK, str(tmp_path / "a.parquet"), rows, columns, "zstd")
     assert entry["record-count"] == 2
-    assert pa.concat_tables(read_rows(str(tmp_path / "a.parquet"), columns)).equals(rows)
+    assert pa.concat_tables(read_rows(DISK, str(tmp_path / "a.parquet"), columns)).equals(rows)
 
 
 @pytest.mark.parametrize("kind", ["uuid", "fixed[4]", "time", {"type": "struct", "fields": []}, "timestamp_ns"])
@@ -92,11 +94,11 @@ def test_a_type_that_the_sink_never_makes_is_left_to_iceberg(kind):
 
 def test_columns_are_those_with_the_same_ids_whatever_their_names(tmp_path):
     before, path = columns_of(KEYED), str(tmp_path / "a.parquet")
-    write_rows(path, table_of(before, (b"k", b"p", 5, "x")), before, "snappy")
+    write_rows(DISK, path, table_of(before, (b"k", b"p", 5, "x")), before, "snappy")
     fields = [{"id": 3, "name": "s", "required": False, "type": "long"}]
     fields += [{"id": 4, "name": "renamed", "required": False, "type": "string"}]
     fields += [{"id": 9, "name": "new", "required": False, "type": "double"}]
-    assert [row for found in read_rows(path, columns_of({"fields": fields})) for row in found.to_pylist()] == [
+    assert [row for found in read_rows(DISK, path, columns_of({"fields": fields})) for row in found.to_pylist()] == [
         {"s": 5, "renamed": "x", "new": None}
     ]
 
@@ -104,7 +106,7 @@ def test_columns_are_those_with_the_same_ids_whatever_their_names(tmp_path):
 def test_a_required_column_takes_no_null(tmp_path):
     columns = columns_of(KEYED)
     with pytest.raises(CdcError) as caught:
-        write_rows(str(tmp_path / "a.parquet"), table_of(columns, (b"k", b"p", None, "x")), columns, "zstd")
+        write_rows(DISK, str(tmp_path / "a.parquet"), table_of(columns, (b"k", b"p", None, "x")), columns, "zstd")
     assert (caught.value.code, caught.value.where) == ("spark.target_value", {"column": "n"})
 
 
@@ -112,7 +114,7 @@ def test_a_file_without_field_ids_is_not_read(tmp_path):
     path = str(tmp_path / "a.parquet")
     pa.parquet.write_table(pa.table({"n": [1]}), path)
     with pytest.raises(UnfitFile):
-        list(read_rows(path, columns_of(KEYED)))
+        list(read_rows(DISK, path, columns_of(KEYED)))
 
 
 @pytest.mark.parametrize(
@@ -138,26 +140,26 @@ def test_bounds_hold_every_value(tmp_path, kind, values, wanted):
 
 
 def test_position_deletes_name_their_data_file(tmp_path):
-    entry = write_deletes(str(tmp_path / "d.parquet"), "file:/lake/a.parquet", np.array([1, 5, 9]))
+    entry = write_deletes(DISK, str(tmp_path / "d.parquet"), "file:/lake/a.parquet", np.array([1, 5, 9]))
     assert (entry["record-count"], entry["referenced-data-file"]) == (3, "file:/lake/a.parquet")
     assert bounds(entry, iceberg_parquet.DELETED_PATH) == (b"file:/lake/a.parquet",) * 2
     assert bounds(entry, iceberg_parquet.DELETED_ROW) == (struct.pack("<q", 1), struct.pack("<q", 9))
-    found = read_deletes(str(tmp_path / "d.parquet"))
+    found = read_deletes(DISK, str(tmp_path / "d.parquet"))
     assert found.to_pydict() == {"file_path": ["file:/lake/a.parquet"] * 3, "pos": [1, 5, 9]}
 
 
 @pytest.mark.parametrize("how", ["missing", "text", "cut"])
 def test_a_file_that_is_not_what_it_was_is_a_broken_one(tmp_path, how):
     columns, path = columns_of(KEYED), tmp_path / "a.parquet"
-    entry = write_rows(str(path), table_of(columns, (b"k", b"p", 5, "x")), columns, "zstd")
-    check_file(str(path), entry["file-size-in-bytes"])
+    entry = write_rows(DISK, str(path), table_of(columns, (b"k", b"p", 5, "x")), columns, "zstd")
+    check_file(DISK, str(path), entry["file-size-in-bytes"])
     if how == "missing":
         path.unlink()
     else:
         path.write_bytes(b"x" if how == "text" else path.read_bytes()[:-20])
     for look in (
-        lambda: check_file(str(path), entry["file-size-in-bytes"]),
-        lambda: list(read_rows(str(path), columns)),
+        lambda: check_file(DISK, str(path), entry["file-size-in-bytes"]),
+        lambda: list(read_rows(DISK, str(path), columns)),
     ):
         with pytest.raises(UnreadableFile) as caught:
             look()
@@ -180,7 +182,7 @@ class World:
     def add(self, keys, deleted=()):
         path = str(self.folder / f"{len(self.tasks)}.parquet")
         rows = [(key, len(self.tasks).to_bytes(16, "big"), at, f"{key} {at}") for at, key in enumerate(keys)]
-        entry = {**write_rows(path, table_of(self.columns, *rows), self.columns, "zstd"), "file-path": path}
+        entry = {**write_rows(DISK, path, table_of(self.columns, *rows), self.columns, "zstd"), "file-path": path}
         task = {"data-file": entry, "delete-files": []}
         self.tasks.append(task)
         if deleted:
@@ -191,10 +193,10 @@ class World:
     def deletes(self, number, deleted):
         name = str(self.folder / f"{number}-deletes.parquet")
         path = self.tasks[number]["data-file"]["file-path"]
-        return {**write_deletes(name, path, np.array(sorted(deleted))), "file-path": name}
+        return {**write_deletes(DISK, name, path, np.array(sorted(deleted))), "file-path": name}
 
     def files(self, memory=None, files=None):
-        files = files or TableFiles("u", 1, memory or IndexMemory())
+        files = files or TableFiles(DISK, "u", 1, memory or IndexMemory())
         read_files(self.tasks, files, str)
         index_files(files, self.columns[:2])
         return files
@@ -260,7 +262,9 @@ def test_a_file_with_a_key_of_null_is_in_no_index_and_rows_are_found_all_the_sam
 def test_a_snapshot_of_somebody_else_costs_no_more_than_what_is_other_in_it(tmp_path, monkeypatch):
     world = World(tmp_path).add([b"a", b"b"]).add([b"c", b"d"], {0}).add([b"e"])
     files, reads, read = world.files(), [], iceberg_files.read_rows
-    monkeypatch.setattr(iceberg_files, "read_rows", lambda path, columns: reads.append(path) or read(path, columns))
+    monkeypatch.setattr(
+        iceberg_files, "read_rows", lambda disk, path, columns: reads.append(path) or read(disk, path, columns)
+    )
     world.tasks[0]["delete-files"] = [world.deletes(0, {1})]
     world.add([b"f"])
     del world.tasks[2]
@@ -282,7 +286,7 @@ def test_rows_that_a_rollback_brings_back_are_found(tmp_path):
 
 def test_of_another_table_nothing_is_known(tmp_path):
     cache, place = FilesCache(), TableName("public", "a")
-    cache.put(place, TableFiles("u", 1, cache.memory))
+    cache.put(place, TableFiles(DISK, "u", 1, cache.memory))
     assert cache.get(place, "u") is not None
     assert cache.get(place, "other") is None
     cache.drop(place)
@@ -309,7 +313,7 @@ def live(size, rows=100, gone=0):
     ],
 )
 def test_small_files_and_such_with_many_deleted_rows_are_merged(sizes, wanted):
-    files = TableFiles("u", 1, IndexMemory())
+    files = TableFiles(DISK, "u", 1, IndexMemory())
     for file, gone in sizes:
         files.add(file, gone)
     assert len(files.mergeable()) == wanted

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, ParamValidationError, ReadTimeoutError
-from cdcworker.connectors.warehouses.storage.s3_errors import Conflict, translated
+from cdcworker.connectors.warehouses.storage.object_store import Conflict
+from cdcworker.connectors.warehouses.storage.s3_errors import translated
 from cdcworker.schemas.errors import CdcError
 
 WHERE = {"bucket": "b"}

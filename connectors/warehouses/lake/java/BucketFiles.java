@@ -48,8 +48,9 @@ public final class BucketFiles extends FileSystem {
         socket = path;
         scratch = folder;
         settings.setClassLoader(BucketFiles.class.getClassLoader());
-        settings.set("fs.s3.impl", BucketFiles.class.getName());
-        FileSystem found = FileSystem.get(URI.create(bucket), settings);
+        URI name = URI.create(bucket);
+        settings.set("fs." + name.getScheme() + ".impl", BucketFiles.class.getName());
+        FileSystem found = FileSystem.get(name, settings);
         if (!(found instanceof BucketFiles)) {
             throw new IOException("another file system has this bucket");
         }
@@ -62,7 +63,7 @@ public final class BucketFiles extends FileSystem {
     }
 
     public String getScheme() {
-        return "s3";
+        return uri.getScheme();
     }
 
     public URI getUri() {

@@ -35,17 +35,24 @@ log = logging.getLogger(__name__)
 
 CATALOG: Final = "cdcworker.CheckedCatalog"
 HOSTS: Final = "cdcworker.CheckedHosts"
+HADOOP_FILES: Final = "org.apache.iceberg.hadoop.HadoopFileIO"
+REFUSES: Final = "cdcworker refuses ["
+"""Begins what Java says of a client that this process has answered with an error, whose code is next."""
 QUESTION_S_MAX: Final = 10.0
+_OF_FILE_CLIENTS: Final = ("io-impl", "s3.", "gcs.", "adls.", "client.", "signer.")
+"""Begin the names of properties that choose and set up a client of files."""
 Json = dict[str, Any]
 
 
 class JavaClients:
     """Answers the questions of one JVM. Each is a JSON object, and so is the answer; `refused` in it says why not."""
 
-    def __init__(self, roots: Sequence[str], masters: Collection[str] = ()) -> None:
+    def __init__(self, roots: Sequence[str], masters: Collection[str] = (), stores: Sequence[str] = ()) -> None:
         """`roots` are the folders of this machine that are open to the connector, `masters` the hosts of Spark's cluster, to
-        which its driver talks."""
+        which its driver talks. `stores` are the places, each with a / at its end, of files that Java reaches through this process: where
+        there are any, no catalog's server chooses another client of files."""
         self.roots = tuple(roots)
+        self.stores = tuple(stores)
         self._masters = frozenset(masters)
         self._ended = threading.Event()
         self._refused: dict[str, str] = {}
@@ -91,12 +98,15 @@ class JavaClients:
         if "host" in question:
             self._judge_host(question["host"], int(question["port"]), question["addresses"])
         elif "properties" in question:
-            judged, left_out = judged_properties(question["properties"], self.roots)
-            self._tell(left_out)
+            sent = question["properties"]
+            unused = [name for name in sent if self.stores and name.startswith(_OF_FILE_CLIENTS)]
+            judged, left_out = judged_properties({name: sent[name] for name in sent.keys() - unused}, self.roots)
+            self._tell([*left_out, *unused])
             return {"properties": judged}
         else:
             for place in question["places"]:
-                admit_place(place, self.roots)
+                if not place.startswith(self.stores):
+                    admit_place(place, self.roots)
         return {}
 
     def _tell(self, left_out: Sequence[str]) -> None:
@@ -149,13 +159,15 @@ _known: weakref.WeakKeyDictionary[Any, tuple[JavaClients, Callable[[], Any]]] = 
 """By Spark's context, who judges and what loads the classes of its catalog: py4j knows one class of a name only."""
 
 
-def check_clients(session: SparkSession, roots: Sequence[str]) -> None:
-    """Has each connection of Java's clients judged from here on. CdcError `spark.gateway` where that is not possible."""
+def check_clients(session: SparkSession, roots: Sequence[str], stores: Sequence[str] = ()) -> None:
+    """Has each connection of Java's clients judged from here on, as `JavaClients` says. CdcError `spark.gateway` where that is not
+    possible."""
     context: Any = session.sparkContext
     if context in _known:
-        _known[context][0].roots = tuple(roots)
+        judge = _known[context][0]
+        judge.roots, judge.stores = tuple(roots), tuple(stores)
         return
-    judge = JavaClients(roots, hosts_of_master(str(context.master)))
+    judge = JavaClients(roots, hosts_of_master(str(context.master)), stores)
     try:
         loader = _compiled(context, "CheckedHosts.java", None)
         loader.loadClass(HOSTS).newInstance().install(str(judge.path))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cdcworker.connectors.config.allowed_paths import NOT_ALLOWED
 from cdcworker.connectors.scratch_folder import TemporaryFolder
 from cdcworker.connectors.sink_errors import GATEWAY, TARGET_FAILED
-from cdcworker.connectors.warehouses.storage.s3_bucket import S3Bucket
+from cdcworker.connectors.warehouses.storage.object_store import ObjectStore
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import SupervisedThread, thread_pool
 from cdcworker.schemas.untrusted.json_text import parse_message
@@ -44,7 +44,7 @@ class BucketFiles:
     `error` in it is `missing`, `exists` or `refused`."""
 
     def __init__(self) -> None:
-        self._buckets: dict[tuple[str, str], S3Bucket] = {}
+        self._buckets: dict[tuple[str, str], ObjectStore] = {}
         self._ended = threading.Event()
         self._folder = TemporaryFolder()
         self.path = self._folder.path / "bucket"
@@ -57,7 +57,7 @@ class BucketFiles:
         self._pool = thread_pool(THREADS, "bucket-files")
         SupervisedThread(self._serve, name="bucket-files", restart_until=self._ended).start()
 
-    def add(self, bucket: S3Bucket) -> None:
+    def add(self, bucket: ObjectStore) -> None:
         """Answers questions about these files from now on, and no longer by an older client."""
         self._buckets[bucket.bucket, bucket.prefix] = bucket
 
@@ -101,7 +101,7 @@ class BucketFiles:
 
     def answer(self, question: Json) -> tuple[Json, bytes]:
         """Returns the answer to a question, and what a file holds. FileNotFoundError, FileExistsError, CdcError."""
-        steps: Mapping[str, Callable[[S3Bucket, str, Json], tuple[Json, bytes]]] = {
+        steps: Mapping[str, Callable[[ObjectStore, str, Json], tuple[Json, bytes]]] = {
             "status": self._status,
             "list": self._list,
             "read": self._read,
@@ -112,7 +112,7 @@ class BucketFiles:
         files, path = self._found(question["bucket"], question["key"])
         return steps[question["step"]](files, path, question)
 
-    def _found(self, bucket: str, key: str) -> tuple[S3Bucket, str]:
+    def _found(self, bucket: str, key: str) -> tuple[ObjectStore, str]:
         """The files among which a key lies, and its path there."""
         names = [(mine, prefix) for mine, prefix in self._buckets if mine == bucket and f"{key}/".startswith(prefix)]
         if not names:
@@ -122,7 +122,7 @@ class BucketFiles:
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def _status(self, files: S3Bucket, path: str, _question: Json) -> tuple[Json, bytes]:
+    def _status(self, files: ObjectStore, path: str, _question: Json) -> tuple[Json, bytes]:
         if path:
             with contextlib.suppress(FileNotFoundError):
                 found = files.status(path)
@@ -131,7 +131,7 @@ class BucketFiles:
             raise FileNotFoundError(path)
         return {"folder": True}, b""
 
-    def _list(self, files: S3Bucket, path: str, question: Json) -> tuple[Json, bytes]:
+    def _list(self, files: ObjectStore, path: str, question: Json) -> tuple[Json, bytes]:
         folders, found = files.entries(path)
         if not folders and not found:
             said, _ = self._status(files, path, question)
@@ -140,11 +140,11 @@ class BucketFiles:
         listed = [[file.name, file.size, _millis(file.modified)] for file in found]
         return {"folders": folders, "files": listed}, b""
 
-    def _read(self, files: S3Bucket, path: str, question: Json) -> tuple[Json, bytes]:
+    def _read(self, files: ObjectStore, path: str, question: Json) -> tuple[Json, bytes]:
         size = min(int(question["size"]), READ_BYTES_MAX)
         return {}, files.part(path, int(question["first"]), size)
 
-    def _put(self, files: S3Bucket, path: str, question: Json) -> tuple[Json, bytes]:
+    def _put(self, files: ObjectStore, path: str, question: Json) -> tuple[Json, bytes]:
         scratch = self.scratch / Path(question["scratch"]).name
         try:
             content = scratch.read_bytes()
@@ -156,7 +156,7 @@ class BucketFiles:
             files.create(path, content)
         return {}, b""
 
-    def _delete(self, files: S3Bucket, path: str, question: Json) -> tuple[Json, bytes]:
+    def _delete(self, files: ObjectStore, path: str, question: Json) -> tuple[Json, bytes]:
         there = bool(path) and files.exists(path)
         if there:
             files.remove([path])
@@ -166,18 +166,21 @@ class BucketFiles:
                 files.remove([each])
         return {"there": there}, b""
 
-    def _rename(self, files: S3Bucket, path: str, question: Json) -> tuple[Json, bytes]:
+    def _rename(self, files: ObjectStore, path: str, question: Json) -> tuple[Json, bytes]:
         """Of a file alone: nothing that is to be seen whole is made so."""
         other, target = self._found(question["bucket"], question["target"])
         content = files.read(path)
-        with contextlib.suppress(FileExistsError):
+        try:
             other.create(target, content)
+        except FileExistsError:
+            return {"there": False}, b""
+        # What is not removed has another name than what was made.
+        with contextlib.suppress(CdcError):
             files.remove([path])
-            return {"there": True}, b""
-        return {"there": False}, b""
+        return {"there": True}, b""
 
 
-def _below(files: S3Bucket, path: str) -> Iterator[str]:
+def _below(files: ObjectStore, path: str) -> Iterator[str]:
     """The paths of all files in a folder."""
     folders, found = files.entries(path)
     yield from (f"{path}/{file.name}" for file in found)
@@ -194,8 +197,8 @@ _known: weakref.WeakKeyDictionary[Any, tuple[BucketFiles, Any]] = weakref.WeakKe
 _lock = threading.Lock()
 
 
-def serve(session: SparkSession, bucket: S3Bucket) -> None:
-    """Lets Spark open `s3://` of this bucket's files. CdcError `spark.gateway` where that is not possible."""
+def serve(session: SparkSession, bucket: ObjectStore) -> None:
+    """Lets Spark open the URIs of this bucket's files. CdcError `spark.gateway` where that is not possible."""
     context: Any = session.sparkContext
     with _lock, _of_java():
         if context not in _known:
@@ -205,7 +208,7 @@ def serve(session: SparkSession, bucket: S3Bucket) -> None:
         settings = session._jsparkSession.sessionState().newHadoopConf()
         # From here on Hadoop has it for everybody who asks for the bucket.
         system = loader.loadClass(CLASS).newInstance()
-        system.install(str(files.path), str(files.scratch), f"s3://{bucket.bucket}", settings)
+        system.install(str(files.path), str(files.scratch), f"{bucket.scheme}://{bucket.bucket}", settings)
 
 
 @contextlib.contextmanager

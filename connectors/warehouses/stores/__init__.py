@@ -1,0 +1,1 @@
+"""How does the config of a sink name an object store, and which client does that describe?"""
