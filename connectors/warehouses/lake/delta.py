@@ -468,8 +468,7 @@ class DeltaTables:
 
 @dataclass(slots=True)
 class _Noted:
-    """A table at a version: its identity, the copy of the state in its properties, and the number of the state that was
-    committed last; None: none was."""
+    """A table at a version; `kept`: the copy of the state in its properties; `done`: the number of the last state, if any."""
 
     id: str
     version: int

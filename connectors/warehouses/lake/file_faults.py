@@ -138,3 +138,9 @@ def translated(where: Mapping[str, str]) -> Iterator[None]:
 
 def is_broken(exc: Exception) -> bool:
     return isinstance(exc, (json.JSONDecodeError, UnreadableFile)) or is_of_files(exc)
+
+
+def is_refused(exc: CdcError) -> bool:
+    """Returns whether a commit was certainly not made. What a catalog says of one is not certain: the answer that it was made may
+    have been lost before, and somebody else's commit may have come since."""
+    return exc.__cause__ is None

@@ -17,7 +17,7 @@ from cdcworker.connectors.sink_errors import LEDGER_MOVED
 from cdcworker.connectors.warehouses import target_columns
 from cdcworker.connectors.warehouses.lake import statements, table_places
 from cdcworker.connectors.warehouses.lake.catalog.catalog_properties import admit_place
-from cdcworker.connectors.warehouses.lake.file_faults import file_errors
+from cdcworker.connectors.warehouses.lake.file_faults import file_errors, is_refused
 from cdcworker.connectors.warehouses.lake.iceberg_files import FilesCache, TableFiles, rows_under
 from cdcworker.connectors.warehouses.lake.iceberg_parquet import UnfitFile, read_rows
 from cdcworker.connectors.warehouses.lake.iceberg_rows import IcebergRows, MergedFiles, TableForm
@@ -437,7 +437,7 @@ class IcebergTables:
             _require_parent(place, snapshot, found)
             self._publish(place, table, found, snapshot, found.note)
         except CdcError as exc:
-            if exc.code == LEDGER_MOVED and _is_refused(exc):
+            if exc.code == LEDGER_MOVED and is_refused(exc):
                 written.discard()
             raise
         version = snapshot.snapshotId()
@@ -492,12 +492,6 @@ def _staged(table: Any, mark: str) -> Any:
         if snapshot.summary().get("wap.id") == mark:
             return snapshot
     return None
-
-
-def _is_refused(exc: CdcError) -> bool:
-    """Returns whether a commit was certainly not made. What a catalog says of one is not certain: the answer that it was made may
-    have been lost before, and somebody else's commit may have come since."""
-    return exc.__cause__ is None
 
 
 def _require_parent(place: TableName, snapshot: Any, found: TableVersion) -> None:
