@@ -17,4 +17,6 @@ def native(name: str) -> Extension:
     )
 
 
-setup(ext_modules=[native("connectors.arrow._native"), native("connectors.postgres.decode._core")])
+CORES = ("connectors.arrow._native", "connectors.mysql.decode._core", "connectors.postgres.decode._core")
+
+setup(ext_modules=[native(name) for name in CORES])

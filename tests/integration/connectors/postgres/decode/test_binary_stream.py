@@ -21,8 +21,7 @@ from tests.integration.connectors.postgres.types.test_types import (
     generated,
     is_known,
 )
-
-from ..native_records import Registry
+from tests.native_records import Registry
 
 pytestmark = pytest.mark.postgres
 

@@ -12,7 +12,8 @@ import psycopg
 import pytest
 from cdcworker.schemas import failpoints
 
-from ..native_records import Registry
+from tests.native_records import Registry
+
 from ..postgres_reader import SLOWLY, Reader, drop_slot, lsn, materialise
 
 pytestmark = pytest.mark.postgres
