@@ -10,7 +10,7 @@ from cdcworker.schemas.change import Change
 from cdcworker.schemas.errors import CdcError
 
 from tests.conftest import unless_built
-from tests.native_records import Registry
+from tests.unit.connectors.native_records import Registry
 
 from .. import postgres_reader
 

@@ -10,7 +10,7 @@ import pytest
 from cdcworker.connectors.snapshot_jobs import REPAIR_ROWS_MAX, RepairedRows, repair_spec
 from cdcworker.schemas import failpoints
 
-from tests.native_records import Registry
+from tests.unit.connectors.native_records import Registry
 
 from ..postgres_reader import Reader, apply, materialise
 from .test_snapshots import Interference, asked, ended, outcome

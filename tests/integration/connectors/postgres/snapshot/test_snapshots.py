@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from cdcworker.schemas import failpoints
 
-from tests.native_records import Registry
+from tests.unit.connectors.native_records import Registry
 
 from ..postgres_reader import SLOWLY, Reader, drop_slot, lsn, materialise
 

@@ -18,7 +18,7 @@ from cdcworker.schemas.decode import RecordDecoder
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from tests import change_streams
-from tests.native_records import Registry
+from tests.unit.connectors.native_records import Registry
 
 from ..postgres_reader import SLOWLY, materialise
 from .test_crash_matrix import DEADLINE_S, EXACT, Stage

@@ -14,7 +14,7 @@ from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.log import SchemaLog, register_in_memory
 
-from tests.native_records import Registry
+from tests.unit.connectors.native_records import Registry
 
 from ..postgres_reader import Reader, materialise, optional_parts
 

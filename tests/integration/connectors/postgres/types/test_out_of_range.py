@@ -21,7 +21,7 @@ from cdcworker.schemas.envelope import key_schema, value_schema
 from hypothesis import strategies as st
 
 from tests.conftest import unless_built
-from tests.native_records import Registry
+from tests.unit.connectors.native_records import Registry
 from tests.unit.connectors.postgres.stock_readers import read_avro
 
 from .. import postgres_reader

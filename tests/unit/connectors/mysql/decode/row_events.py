@@ -28,7 +28,7 @@ from cdcworker.schemas.errors import CdcError
 from hypothesis import strategies as st
 
 from tests.conftest import unless_built
-from tests.native_records import Registry
+from tests.unit.connectors.native_records import Registry
 
 from ..binlog import made
 
