@@ -117,15 +117,18 @@ def _texts(kind: ColumnType) -> tuple[str, ...] | None:
 
 
 class _Encoded:
-    """Encodes a whole field from a value as the log has it, with its length in front. `texts`: the encoded values of an ENUM or a SET
-    by their numbers."""
+    """Encodes a whole field from a value as the log has it. `prefix`: bytes of the length that stands in front of it, and that the core
+    has taken off. `texts`: the encoded values of an ENUM or a SET by their numbers."""
 
-    __slots__ = ("_parse", "_read", "_write", "texts")
+    __slots__ = ("_parse", "_prefix", "_read", "_write", "texts")
 
-    def __init__(self, read: ValueReader, parse: Parse, write: Write, texts: tuple[bytes, ...]) -> None:
-        self._read, self._parse, self._write, self.texts = read, parse, write, texts
+    def __init__(self, steps: tuple[ValueReader, Parse, Write], prefix: int = 0, texts: tuple[bytes, ...] = ()) -> None:
+        self._read, self._parse, self._write = steps
+        self._prefix, self.texts = prefix, texts
 
     def __call__(self, data: bytes) -> bytes:
+        if self._prefix:
+            data = len(data).to_bytes(self._prefix, "little") + data
         value, end = self._read(data, 0)
         if end != len(data):
             raise LookupError("the row is the decoder's")
@@ -142,7 +145,8 @@ def layout_arguments(
         is_own = index not in plan.masked
         native, argument = kind_of(kind, table.columns[index].type) if is_own else (CALL, 0)
         texts = tuple(map(write_string, _texts(kind) or ())) if native == MEMBER else ()
-        call = _Encoded(reader_of(kind), plan.parsers[index], shape.plan.row_writes[index], texts)
+        prefix = 0 if native == CALL else max(-width_of(kind), 0)
+        call = _Encoded((reader_of(kind), plan.parsers[index], shape.plan.row_writes[index]), prefix, texts)
         out[place] = column_arguments(table.columns[index], index, Form(native, argument, call), shape)
     return widths_of(logged), out, tuple(plan.taken[i] for i in table.key), place_arguments(shape)
 

@@ -19,7 +19,7 @@ from cdcworker.connectors.mysql.decode import native_layouts, native_rows
 from cdcworker.connectors.mysql.decode.captured_plans import CapturedPlans
 from cdcworker.connectors.mysql.decode.commit_numbers import CommitNumbers
 from cdcworker.connectors.mysql.decode.decoder import BinlogDecoder, DecoderOptions
-from cdcworker.connectors.mysql.decode.table_plan import TablePlanner
+from cdcworker.connectors.mysql.decode.table_plan import TablePlan, TablePlanner
 from cdcworker.connectors.mysql.source_block import source_schema
 from cdcworker.connectors.mysql.types.column import ColumnType, TypeCode
 from cdcworker.connectors.mysql.types.readers import width_of
@@ -241,8 +241,9 @@ def tables(draw: st.DrawFn) -> Logged:
 
 
 @st.composite
-def streams(draw: st.DrawFn) -> tuple[Logged, list[bytes]]:
-    """A table and rows events of it; some images lack columns, some rows hold nulls where none may be, some keys change."""
+def streams(draw: st.DrawFn, *, whole: bool) -> tuple[Logged, list[bytes]]:
+    """A table and rows events of it; some rows hold nulls where none may be, some keys change. `whole`: each event has one row, with all
+    columns; else some images lack columns."""
     table = draw(tables())
     every = [True] * len(table.kinds)
 
@@ -251,7 +252,7 @@ def streams(draw: st.DrawFn) -> tuple[Logged, list[bytes]]:
         return None if is_null else draw(table.kinds[i].values)
 
     def part(*, keyed: bool) -> list[bool]:
-        if draw(st.integers(0, 3)):
+        if whole or draw(st.integers(0, 3)):
             return every
         return [(keyed and i in table.key) or draw(st.booleans()) for i in range(len(every))]
 
@@ -259,7 +260,7 @@ def streams(draw: st.DrawFn) -> tuple[Logged, list[bytes]]:
     for _ in range(draw(st.integers(1, 4))):
         kind = draw(st.sampled_from(list(KINDS_OF_ROWS)))
         before, after, images = part(keyed=True), part(keyed=draw(st.booleans())), b""
-        for _ in range(draw(st.integers(1, 4))):
+        for _ in range(1 if whole else draw(st.integers(1, 4))):
             old = [value(i) for i in range(len(every))]
             new = old if kind.lower() == "d" else [
                 known if i in table.key and draw(st.integers(0, 5)) else value(i) for i, known in enumerate(old)
@@ -272,21 +273,19 @@ def streams(draw: st.DrawFn) -> tuple[Logged, list[bytes]]:
     return table, events
 
 
-MODES: st.SearchStrategy[dict[str, str]] = st.fixed_dictionaries(
-    {},
-    optional={
-        "decimal.handling.mode": st.sampled_from(["string", "double"]),
-        "time.precision.mode": st.sampled_from(["connect", "isostring", "microseconds", "nanoseconds"]),
-        "binary.handling.mode": st.sampled_from(["hex", "base64"]),
-        "bigint.unsigned.handling.mode": st.just("precise"),
-        "column.exclude.list": st.just(r"shop\.t\.c1"),
-        "column.mask.with.3.chars": st.just(r"shop\.t\.c2"),
-        "message.key.columns": st.just("shop.t:c0"),
-        "column.propagate.source.type": st.just(r"shop\..*"),
-        "tombstones.on.delete": st.just("false"),
-        "table.exclude.list": st.just(r"shop\.other"),
-    },
-)
+_MODES: dict[str, st.SearchStrategy[str]] = {
+    "decimal.handling.mode": st.sampled_from(["string", "double"]),
+    "time.precision.mode": st.sampled_from(["connect", "isostring", "microseconds", "nanoseconds"]),
+    "binary.handling.mode": st.sampled_from(["hex", "base64"]),
+    "bigint.unsigned.handling.mode": st.just("precise"),
+    "message.key.columns": st.just("shop.t:c0"),
+    "column.propagate.source.type": st.just(r"shop\..*"),
+    "tombstones.on.delete": st.just("false"),
+    "table.exclude.list": st.just(r"shop\.other"),
+}
+_LEFT_OUT = {"column.exclude.list": st.just(r"shop\.t\.c1"), "column.mask.with.3.chars": st.just(r"shop\.t\.c2")}
+MODES = st.fixed_dictionaries({}, optional=_MODES)
+MODES_IN_PART = st.fixed_dictionaries({}, optional={**_MODES, **_LEFT_OUT})
 
 
 @cache
@@ -301,10 +300,9 @@ def _sample(kind: Kind) -> bytes:
     """A value: of a type with a length in front, twelve bytes; of a fixed width, that of a small number or an early time."""
     code, width = kind.type.code, kind.width
     if width < 0:
-        size = {T.VECTOR: 8, T.GEOMETRY: 25}.get(code, 12)
-        value = b"\0\0\0\0\1\1\0\0\0" + bytes(16) if code is T.GEOMETRY else b"b" * size
-        value = {T.JSON: b"\x05\x07\x00", T.BLOB_COMPRESSED: b"\0plain"}.get(code, value)
-        value = value[:9] if kind.name == "binary(9)" else value[:4] if kind.name == "inet4" else value
+        size = {"vector(2)": 8, "binary(9)": 9, "inet4": 4}.get(kind.name, 12)
+        point = b"\0\0\0\0\1\1\0\0\0" + bytes(16)
+        value = {T.JSON: b"\x05\x07\x00", T.BLOB_COMPRESSED: b"\0plain", T.GEOMETRY: point}.get(code, b"b" * size)
         return len(value).to_bytes(-width, "little") + value
     if code is T.NEWDECIMAL:
         return b"\x80" + bytes(width - 1)
@@ -320,11 +318,15 @@ def _sample(kind: Kind) -> bytes:
 SAMPLE = [_sample(kind) for kind in KINDS]
 
 
+def plan_of(table: Logged) -> TablePlan:
+    plan = TablePlanner(settings_of(()), source_schema("mysql"), table.catalog).plan(table.map)
+    assert plan is not None
+    return plan
+
+
 def layout_of(table: Logged, module: ModuleType) -> Any:
     """The native layout of a table."""
-    planner = TablePlanner(settings_of(()), source_schema("mysql"), table.catalog)
-    plan = planner.plan(table.map)
-    assert plan is not None
+    plan = plan_of(table)
     shape = Registry().layout(plan.out, Position(1, 0, 0))
     return module.RowLayout(*native_layouts.layout_arguments(table.map, plan, shape))
 
