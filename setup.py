@@ -10,11 +10,13 @@ def native(name: str) -> Extension:
     return Extension(
         f"cdcworker.{name}",
         [f"{path}.pyx"],
-        depends=sorted(glob(f"{path.rpartition('/')[0]}/*.pxi")),
+        depends=sorted(glob(f"{path.rpartition('/')[0]}/*.pxi") + glob("connectors/capture/native/*.pxi")),
         optional=True,
         define_macros=[("Py_LIMITED_API", "0x030B0000"), ("CYTHON_LIMITED_API", "1")],
         py_limited_api=True,
     )
 
 
-setup(ext_modules=[native("connectors.arrow._native"), native("connectors.postgres.decode._core")])
+CORES = ("connectors.arrow._native", "connectors.mysql.decode._core", "connectors.postgres.decode._core")
+
+setup(ext_modules=[native(name) for name in CORES])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache, partial
 from typing import Final, NamedTuple, NoReturn
 
 from cdcworker.connectors.mysql.binlog import compression, gtid_events, plain_events
@@ -16,7 +17,14 @@ from cdcworker.connectors.mysql.binlog.format_description import (
     read_format_description,
 )
 from cdcworker.connectors.mysql.binlog.header import HEADER_BYTES, IN_USE, EventHeader, EventType, read_header
-from cdcworker.connectors.mysql.binlog.rows import DUMMY_TABLE_ID, OPERATIONS, FieldError, Rows, read_rows_head
+from cdcworker.connectors.mysql.binlog.rows import (
+    DUMMY_TABLE_ID,
+    OPERATIONS,
+    FieldError,
+    Rows,
+    UnreadRows,
+    read_rows_head,
+)
 from cdcworker.connectors.mysql.binlog.table_map import TableMap
 from cdcworker.connectors.mysql.binlog.tables import Tables
 from cdcworker.connectors.mysql.binlog.tagged_gtid import read_tagged_gtid
@@ -54,6 +62,7 @@ Body = (
     | plain_events.Xid
     | Rows
     | TableMap
+    | UnreadRows
 )
 
 
@@ -124,6 +133,9 @@ class EventReader:
         self._format: FormatDescription | None = None
         self._tables = Tables(complete)
         self._file, self._position = "", 0
+        self._reading = self.place
+        self.leaves_rows = False
+        """Whether rows events are given as `UnreadRows`."""
 
     def begin(self, checksum: Checksum) -> None:
         """Sets how events are checked until the first format description says it."""
@@ -137,7 +149,7 @@ class EventReader:
     def read(self, data: bytes) -> Iterable[Event]:
         """Returns the event; for a compressed transaction its events, each of which is inflated when its turn comes. Raises CdcError,
         with the place."""
-        place = self.place
+        place = self._reading = self.place
         with self._named(data, place):
             header = read_header(data)
             if header.size != len(data):
@@ -233,7 +245,7 @@ class EventReader:
     def _where(self) -> Where:
         return {"file": self._file, "position": self._position}
 
-    def _rows(self, kind: EventType, content: bytes) -> Rows:
+    def _rows(self, kind: EventType, content: bytes) -> Rows | UnreadRows:
         head = read_rows_head(kind, content, HEADER_BYTES, self._table_id_bytes(kind))
         if head.table_id == DUMMY_TABLE_ID and head.rows_at == len(content):
             self._tables.end_statement()
@@ -241,8 +253,13 @@ class EventReader:
         reader = self._tables.reader(head.table_id)
         if kind in compression.COMPRESSED_ROWS:
             content = content[: head.rows_at] + compression.inflated(content[head.rows_at :])
-        rows = reader.read(head, content)
-        if rows.ends_statement:
+        if self.leaves_rows:
+            rows: Rows | UnreadRows = UnreadRows(
+                head, content, reader, partial(self._named, _type_of(kind), self._reading)
+            )
+        else:
+            rows = reader.read(head, content)
+        if head.ends_statement:
             self._tables.end_statement()
         return rows
 
@@ -269,6 +286,12 @@ class EventReader:
             where["column"] = table.columns[exc.column].name or exc.column + 1
         code = _CODES.get(type(exc.cause), MALFORMED_EVENT)
         return CdcError(code, f"a column's values cannot be read: {exc.cause}", where=where)
+
+
+@cache
+def _type_of(kind: EventType) -> bytes:
+    """Returns as much of an event's header as tells its type."""
+    return bytes(_TYPE_AT) + bytes([kind])
 
 
 def _name_of(event_type: int) -> str:

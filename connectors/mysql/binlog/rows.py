@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -74,6 +75,10 @@ class RowsHead(NamedTuple):
     rows_at: int
     is_partial: bool
 
+    @property
+    def ends_statement(self) -> bool:
+        return bool(self.flags & END_OF_STATEMENT)
+
 
 class FieldError(ValueError):
     """A value that cannot be read, with the place of its column."""
@@ -130,11 +135,34 @@ def read_rows_head(event_type: EventType, data: bytes, at: int, table_id_bytes: 
     return RowsHead(operation, table_id, flags, count, before, after, at, event_type is EventType.PARTIAL_UPDATE_ROWS)
 
 
+class UnreadRows:
+    """A rows event whose rows are read by whoever wants them: all at once, or one by one. `named` makes a context that says where what
+    it raises has happened."""
+
+    __slots__ = ("_named", "_reader", "data", "head", "table")
+
+    def __init__(
+        self, head: RowsHead, data: bytes, reader: RowReader, named: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self.head, self.data, self.table = head, data, reader.table
+        self._reader, self._named = reader, named
+
+    def read(self) -> Rows:
+        """Reads all rows. Raises CdcError."""
+        with self._named():
+            return self._reader.read(self.head, self.data)
+
+    def row(self, at: int) -> tuple[Row, int]:
+        """Reads the row at an offset; returns it and the offset behind it. Raises CdcError."""
+        with self._named():
+            return self._reader.row(self.head, self.data, at)
+
+
 class RowReader:
     """Reads the rows of one table map; what its columns need is looked up once."""
 
     def __init__(self, table: TableMap) -> None:
-        self._table = table
+        self.table = table
         self._readers: list[ValueReader | None] = [None] * len(table.columns)
         self._json = [i for i, column in enumerate(table.columns) if column.type.code is TypeCode.JSON]
         self._plans: dict[bytes, _Plan] = {}
@@ -142,7 +170,7 @@ class RowReader:
     def read(self, head: RowsHead, data: bytes) -> Rows:
         """Reads all rows of an event whose bytes end with its last row. Raises MalformedError, and FieldError for what one column
         is the cause of."""
-        if head.columns != len(self._table.columns):
+        if head.columns != len(self.table.columns):
             raise MalformedError("a rows event with other columns than its table map")
         before = self._plan(head.before) if head.before else None
         after = self._plan(head.after) if head.after else None
@@ -151,17 +179,33 @@ class RowReader:
             # A row of which nothing is logged has no bytes.
             rows.append(Row(before.nothing if before else None, after.nothing if after else None))
         while at < end:
-            start, old, new = at, None, None
-            if before:
-                old, at = self._image(before, data, at)
-            if after:
-                new, at = self._partial(after, data, at) if head.is_partial else self._image(after, data, at)
-            if at == start:
-                raise MalformedError("a rows event whose rows have no bytes")
-            rows.append(Row(old, new))
+            row, at = self._row((before, after), head, data, at)
+            rows.append(row)
         if at != end:
             raise MalformedError("a row that is cut short")
-        return Rows(head.operation, self._table, tuple(rows), bool(head.flags & END_OF_STATEMENT))
+        return Rows(head.operation, self.table, tuple(rows), head.ends_statement)
+
+    def row(self, head: RowsHead, data: bytes, at: int) -> tuple[Row, int]:
+        """Reads the row at `at`, and returns the offset behind it. Raises as `read` does."""
+        if head.columns != len(self.table.columns):
+            raise MalformedError("a rows event with other columns than its table map")
+        before = self._plan(head.before) if head.before else None
+        after = self._plan(head.after) if head.after else None
+        row, end = self._row((before, after), head, data, at)
+        if end > len(data):
+            raise MalformedError("a row that is cut short")
+        return row, end
+
+    def _row(self, plans: tuple[_Plan | None, _Plan | None], head: RowsHead, data: bytes, at: int) -> tuple[Row, int]:
+        start, old, new = at, None, None
+        before, after = plans
+        if before:
+            old, at = self._image(before, data, at)
+        if after:
+            new, at = self._partial(after, data, at) if head.is_partial else self._image(after, data, at)
+        if at == start:
+            raise MalformedError("a rows event whose rows have no bytes")
+        return Row(old, new), at
 
     def _plan(self, present: bytes) -> _Plan:
         plan = self._plans.get(present)
@@ -174,7 +218,7 @@ class RowReader:
         reader = self._readers[column]
         if reader is None:
             try:
-                reader = self._readers[column] = reader_of(self._table.columns[column].type)
+                reader = self._readers[column] = reader_of(self.table.columns[column].type)
             except (MissingMetadataError, UnknownTypeError, MalformedError) as exc:
                 raise FieldError(exc, column) from None
         return reader
@@ -193,7 +237,7 @@ class RowReader:
             raise MalformedError("a row that is cut short")
         partial = {column for n, column in enumerate(self._json) if bits[n >> 3] >> (n & 7) & 1}
         readers = [
-            diff_reader(self._table.columns[column].type.length) if column in partial else reader
+            diff_reader(self.table.columns[column].type.length) if column in partial else reader
             for column, reader in zip(plan.columns, plan.readers, strict=True)
         ]
         return plan.read(data, at + size, readers)

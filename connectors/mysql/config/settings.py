@@ -19,6 +19,7 @@ from cdcworker.connectors.capture.config.table_keys import (
     record_keys,
     unavailable_value_key,
 )
+from cdcworker.connectors.capture.native.compiled import native_keys
 from cdcworker.connectors.config.common_keys import SOURCE_KEYS, TASKS_MAX
 from cdcworker.connectors.config.converters import converter_keys
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, between, matches, one_of
@@ -63,6 +64,7 @@ def _stream_keys() -> Iterable[ConfigKey]:
         "position.lost.policy", default="halt", validator=one_of("halt", "resnapshot"), group="Replication", importance="LOW",
         recommended=("halt", "resnapshot"), doc=_LOST,
     )  # fmt: skip
+    yield from native_keys("Replication")
 
 
 def _value_keys() -> Iterable[ConfigKey]:

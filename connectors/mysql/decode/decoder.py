@@ -18,7 +18,7 @@ from cdcworker.connectors.mysql.binlog import plain_events as plain
 from cdcworker.connectors.mysql.binlog.event_reader import Event
 from cdcworker.connectors.mysql.binlog.format_description import FormatDescription
 from cdcworker.connectors.mysql.binlog.gtid_events import Gtid, MariaDbTransaction
-from cdcworker.connectors.mysql.binlog.rows import UNSENT, Operation, Rows
+from cdcworker.connectors.mysql.binlog.rows import UNSENT, Operation, Rows, UnreadRows
 from cdcworker.connectors.mysql.binlog.rows import Row as LoggedRow
 from cdcworker.connectors.mysql.binlog.table_map import TableMap
 from cdcworker.connectors.mysql.decode import statements
@@ -66,6 +66,21 @@ class DecoderOptions:
     schema_changes: SchemaChanges | None = None
 
 
+class RowWriter(Protocol):
+    """Writes rows as records, those that it can."""
+
+    def begin(self, plan: TablePlan | None, rows: UnreadRows, source: JsonObject | None) -> bool:
+        """Is told of an event of which rows may be written next, with the `source` block of its first row; without a plan and a source
+        they are counted only. Returns whether they can be."""
+
+    def write(self, at: int, row: int, index: int) -> tuple[int, int]:
+        """Writes rows from an offset on; `row` and `index` are the numbers of the first one in its event and its transaction. Returns the
+        offset of the first row that it cannot write, and how many it has written."""
+
+    def take(self) -> EncodedRecords | None:
+        """Returns what has been written."""
+
+
 class _Savepoint(NamedTuple):
     """A place in the output of a transaction, below 0 where what lies before it was handed on, and the events that were numbered."""
 
@@ -109,8 +124,10 @@ class BinlogDecoder:
         self.observer: RowObserver | None = None
         self.listeners: dict[str, Callable[[TablePlan, Row], None]] = {}
         """Of new rows, by the full names of tables."""
+        self.writer: RowWriter | None = None
         self._handlers: Mapping[type, Callable[[Event, Any], None]] = {
             Rows: self._on_rows,
+            UnreadRows: self._on_unread_rows,
             Gtid: self._on_gtid,
             MariaDbTransaction: self._on_gtid,
             plain.Query: self._on_query,
@@ -310,9 +327,7 @@ class BinlogDecoder:
     def _on_rows(self, event: Event, rows: Rows) -> None:
         if rows.table is None or not rows.rows:
             return
-        if self.transaction is None:
-            raise self._error(event, e.MALFORMED_EVENT, "rows outside of a transaction")
-        plan, first = self._plan(rows.table), self.index
+        plan, first = self._plan_in(event, rows.table), self.index
         self.index += len(rows.rows)
         if plan is None or self.index <= self._drop_to:
             return
@@ -320,6 +335,40 @@ class BinlogDecoder:
         for at, row in enumerate(rows.rows):
             if first + at >= self._drop_to:
                 self._change(plan, op, row, self._source(event, plan.table.path, at), first + at)
+
+    def _on_unread_rows(self, event: Event, rows: UnreadRows) -> None:
+        """Leaves to the writer what it can write, and reads the others one by one."""
+        plan, op = self._plan_in(event, rows.table), _OPS[rows.head.operation]
+        first, at, end = self.index, rows.head.rows_at, len(rows.data)
+        source = None if plan is None else self._source(event, plan.table.path, 0)
+        writer = self.writer if self._leaves(plan, op) and at < end else None
+        if writer is None or not writer.begin(plan, rows, source):
+            self._on_rows(event, rows.read())
+            return
+        while at < end:
+            at, written = writer.write(at, self.index - first, self.index)
+            self.index += written
+            if (made := writer.take()) is not None:
+                self.out.append(made)
+            if at < end:
+                row, at = rows.row(at)
+                index, self.index = self.index, self.index + 1
+                if plan is not None:
+                    self._change(plan, op, row, self._source(event, plan.table.path, index - first), index)
+
+    def _leaves(self, plan: TablePlan | None, op: Op) -> bool:
+        """Returns whether nobody looks at rows of this operation but who writes them."""
+        if self.observer is not None or self.index < self._drop_to:
+            return False
+        options = self._options
+        if options.transactions is not None or options.skips_same or op in options.skipped:
+            return False
+        return plan is None or op != "c" or plan.name not in self.listeners
+
+    def _plan_in(self, event: Event, table: TableMap) -> TablePlan | None:
+        if self.transaction is None:
+            raise self._error(event, e.MALFORMED_EVENT, "rows outside of a transaction")
+        return self._plan(table)
 
     def _plan(self, table: TableMap) -> TablePlan | None:
         known = self._plans.get(id(table))

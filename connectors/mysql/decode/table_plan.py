@@ -45,6 +45,8 @@ class TablePlan:
     """Of the captured columns."""
     virtual: frozenset[int] = frozenset()
     """Places of columns that are computed when they are read."""
+    masked: frozenset[int] = frozenset()
+    """Indexes of the captured columns whose values have another form than their type's."""
 
     @property
     def name(self) -> str:
@@ -103,19 +105,22 @@ class TablePlanner:
             if column.name in key_names or self.settings.filters.column(logged.schema, logged.table, column.name)
         ]
         made = [self._column(logged, i, by_name.get(logged.columns[i].name), key_names) for i in taken]
-        names = [column.name for column, _ in made]
+        names = [column.name for column, _, _ in made]
         path = (logged.schema, logged.table)
         key = tuple(names.index(name) for name in key_names)
-        table = Table(path, table_number(*path), tuple(column for column, _ in made), key, self.source_schema)
+        table = Table(path, table_number(*path), tuple(column for column, _, _ in made), key, self.source_schema)
         old_row = names if self.whole_rows or not key_names else key_names
         out = self.settings.keys.rekeyed(table, old_row, WHOLE_ROWS, CAPTURE)
         types = tuple(logged.columns[i].type for i in taken)
         virtual = frozenset(i for i, name in enumerate(names) if name in by_name and by_name[name].is_virtual)
-        return TablePlan(table, out, tuple(taken), tuple(parse for _, parse in made), types, virtual)
+        masked = frozenset(i for i, (_, _, is_masked) in enumerate(made) if is_masked)
+        parsers = tuple(parse for _, parse, _ in made)
+        return TablePlan(table, out, tuple(taken), parsers, types, virtual, masked)
 
     def _column(
         self, logged: TableMap, place: int, known: CatalogColumn | None, key: Sequence[str]
-    ) -> tuple[Column, Parse]:
+    ) -> tuple[Column, Parse, bool]:
+        """Returns a column, what makes its values, and whether they are masked."""
         column = logged.columns[place]
         full = (logged.schema, logged.table, column.name)
         where = {"table": f"{logged.schema}.{logged.table}", "column": column.name}
@@ -136,7 +141,8 @@ class TablePlanner:
             source_type = "text"
         is_required = not column.is_nullable or in_key
         default = _default(column, known, shown)
-        return Column(column.name, shown.avro, not is_required, default, 0, source_type, None, shown.zero), shown.parse
+        made = Column(column.name, shown.avro, not is_required, default, 0, source_type, None, shown.zero)
+        return made, shown.parse, masked is not plain
 
     def _masked(self, plain: MappedType, full: tuple[str, str, str], length: int, *, in_key: bool) -> MappedType:
         """Masks read a value's text as bytes, as other databases send it."""

@@ -14,7 +14,7 @@ from cdcworker.connectors.capture.tables.table_quarantine import TableQuarantine
 from cdcworker.connectors.mysql.binlog.event_reader import EventReader
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.decode.commit_numbers import CommitNumbers
-from cdcworker.connectors.mysql.decode.decoder import BinlogDecoder
+from cdcworker.connectors.mysql.decode.decoder import BinlogDecoder, RowWriter
 from cdcworker.connectors.mysql.decode.table_plan import TablePlanner
 from cdcworker.connectors.mysql.decode.transaction import Transaction
 from cdcworker.connectors.mysql.errors import TABLE_RETURNS
@@ -174,6 +174,11 @@ class Session:
     def finish(self) -> None:
         """All rows have been handed on, and nothing else is to be read."""
         self.complete = True
+
+    def write_natively(self, writer: RowWriter) -> None:
+        """Rows become records by this writer from now on, those that it can write."""
+        self.state.events.leaves_rows = True
+        self.decoder.writer = writer
 
     def observe(self) -> None:
         """Shows the snapshot every event from now on."""

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from cdcworker.connectors.api.context import TaskContext
+from cdcworker.connectors.capture.native.compiled import NATIVE
 from cdcworker.connectors.capture.snapshot.jobs import SnapshotJobs
 from cdcworker.connectors.capture.snapshot.watermark_snapshot import WatermarkSnapshot
 from cdcworker.connectors.capture.snapshot.whole_table import read_whole
@@ -24,6 +25,7 @@ from cdcworker.connectors.mysql.binlog.format_description import FormatDescripti
 from cdcworker.connectors.mysql.binlog.plain_events import Heartbeat as ServerHeartbeat
 from cdcworker.connectors.mysql.binlog.plain_events import Rotate
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
+from cdcworker.connectors.mysql.decode.native_rows import NativeRows, native
 from cdcworker.connectors.mysql.errors import CAPTURE, CONNECTION_LOST
 from cdcworker.connectors.mysql.server.steady_connection import translated
 from cdcworker.connectors.mysql.source.captured_tables import incomplete
@@ -39,6 +41,7 @@ from cdcworker.connectors.mysql.transport.dump_stream import DumpStream
 from cdcworker.schemas import failpoints
 from cdcworker.schemas.change import Change, EncodedRecords, JsonObject, PollBatch
 from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.record_layout import RecordLayouts
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +105,13 @@ class MySqlTask:
         self._first = position is None or self._session.position_changed
         self._heard_at = now = time.monotonic()
         self._pace.begin(self._session.position.place, now)
+
+    def lend(self, layouts: RecordLayouts) -> None:
+        """Lets rows become records here, by the native core, where it was built and is wanted."""
+        session, module = self._opened(), native() if self._settings.raw[NATIVE] else None
+        if module is not None:
+            schema = source_schema(session.position.product)
+            session.write_natively(NativeRows(layouts, module, schema, completes=self._settings.completes_rows))
 
     def poll(self) -> PollBatch:
         session = self._opened()

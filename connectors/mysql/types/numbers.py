@@ -59,14 +59,8 @@ def bits(width: int) -> ValueReader:
 
 def decimal(precision: int, scale: int) -> ValueReader:
     """Returns the reader of a DECIMAL: groups of nine digits in four bytes, the first bit inverted, a negative number inverted whole."""
-    head, whole_groups = (precision - scale) % _DIGITS, (precision - scale) // _DIGITS
-    part_groups, tail = scale // _DIGITS, scale % _DIGITS
-    groups = [
-        *([(head, _BYTES_OF_DIGITS[head])] if head else []),
-        *[(_DIGITS, 4)] * (whole_groups + part_groups),
-        *([(tail, _BYTES_OF_DIGITS[tail])] if tail else []),
-    ]
-    size = sum(bytes_ for _, bytes_ in groups)
+    groups = _groups(precision, scale)
+    size = decimal_bytes(precision, scale)
     top, all_bits = 1 << (8 * size - 1), (1 << 8 * size) - 1
 
     def read(data: bytes, at: int) -> tuple[Decimal, int]:
@@ -77,6 +71,22 @@ def decimal(precision: int, scale: int) -> ValueReader:
         return Decimal((is_negative, _digits(packed, groups), -scale)), end
 
     return read
+
+
+def decimal_bytes(precision: int, scale: int) -> int:
+    """Returns how many bytes a DECIMAL takes."""
+    return sum(size for _, size in _groups(precision, scale))
+
+
+def _groups(precision: int, scale: int) -> list[tuple[int, int]]:
+    """Returns the groups of digits, each with the bytes that it takes."""
+    head, whole_groups = (precision - scale) % _DIGITS, (precision - scale) // _DIGITS
+    part_groups, tail = scale // _DIGITS, scale % _DIGITS
+    return [
+        *([(head, _BYTES_OF_DIGITS[head])] if head else []),
+        *[(_DIGITS, 4)] * (whole_groups + part_groups),
+        *([(tail, _BYTES_OF_DIGITS[tail])] if tail else []),
+    ]
 
 
 def _digits(packed: int, groups: list[tuple[int, int]]) -> tuple[int, ...]:

@@ -48,7 +48,7 @@ def day(data: bytes, at: int) -> tuple[date | InvalidDate, int]:
 
 def datetime2(digits: int) -> ValueReader:
     """Returns the reader of a DATETIME with so many digits of a fraction."""
-    size, factor = _fraction(digits)
+    size, factor = fraction(digits)
 
     def read(data: bytes, at: int) -> tuple[datetime | InvalidDateTime, int]:
         middle, end = at + 5, at + 5 + size
@@ -65,7 +65,7 @@ def datetime2(digits: int) -> ValueReader:
 
 def timestamp2(digits: int) -> ValueReader:
     """Returns the reader of a TIMESTAMP with so many digits of a fraction; its value is in UTC."""
-    size, factor = _fraction(digits)
+    size, factor = fraction(digits)
 
     def read(data: bytes, at: int) -> tuple[datetime | InvalidDateTime, int]:
         middle, end = at + 4, at + 4 + size
@@ -82,7 +82,7 @@ def timestamp2(digits: int) -> ValueReader:
 
 def time2(digits: int) -> ValueReader:
     """Returns the reader of a TIME with so many digits of a fraction."""
-    size, factor = _fraction(digits)
+    size, factor = fraction(digits)
     zero = 0x800000 << 8 * size
     mask = (1 << 8 * size) - 1
 
@@ -117,7 +117,7 @@ def time1(data: bytes, at: int) -> tuple[timedelta, int]:
     return (-value if packed < 0 else value), at + 3
 
 
-def _fraction(digits: int) -> tuple[int, int]:
+def fraction(digits: int) -> tuple[int, int]:
     """Returns the bytes of a fraction, and the microseconds that one unit of it is."""
     if digits > FRACTION_DIGITS_MAX:
         raise MalformedError("more digits of a fraction than a type has")

@@ -20,6 +20,7 @@ from cdcworker.connectors.capture.config.table_keys import (
     unavailable_value_key,
 )
 from cdcworker.connectors.capture.config.table_share import TableShare
+from cdcworker.connectors.capture.native.compiled import native_keys
 from cdcworker.connectors.config.allowed_hosts import host_list
 from cdcworker.connectors.config.common_keys import SOURCE_KEYS, TASKS_MAX
 from cdcworker.connectors.config.converters import converter_keys
@@ -186,15 +187,12 @@ def _replication_keys() -> Iterable[ConfigKey]:
     yield key(
         "publish.via.partition.root", "BOOLEAN", False, group=group, doc="Publish a partition's rows as its root's."
     )
-    yield key("decoder.native", "BOOLEAN", True, group=group, importance="LOW", doc=_NATIVE)
+    yield from native_keys(group)
     yield key(
         "status.update.interval.ms", "INT", 10_000, validator=between(100, 600_000), group=group, importance="LOW"
     )
 
 
-_NATIVE = (
-    "Rows are decoded by the native core where it was built. false: in Python, which gives the same records slower."
-)
 _PLUGIN_NOTE = "Only pgoutput is read; it needs nothing installed on the server."
 _LOST = (
     "When the slot is missing, was recreated or advanced by others, or has lost log: halt with its code, or resnapshot:"

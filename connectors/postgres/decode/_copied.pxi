@@ -23,7 +23,7 @@ def walk(object data, Py_ssize_t start, Py_ssize_t end):
         PyBuffer_Release(&view)
 
 
-cdef class Copied(Writer):
+cdef class Copied(TextWriter):
     """Writes rows as they were read, one by one behind the other."""
 
     cdef uint8_t* line

@@ -6,22 +6,14 @@ Only what is common is done here: rows, begins and commits. What is not (other m
 key, a null where none may be) is left to the Python decoder, whose records these are byte for byte.
 """
 
-cimport cython
-
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 from cpython.pyport cimport PY_SSIZE_T_MAX
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memchr, memcmp, memcpy, memset
+from libc.string cimport memchr
 
 cdef extern from "Python.h":
     double PyOS_string_to_double(const char* s, char** endptr, void* overflow) except? -1.0
 
-# Kinds are named in kinds.py in this order.
+# Kinds are named in native_layouts.py in this order.
 cdef enum:
-    K_SKIP = 0
-    K_CALL = 1
     K_TEXT = 2
     K_INT = 3
     K_LONG = 4
@@ -37,32 +29,17 @@ cdef enum:
     K_ZONED = 14
     K_DIGITS = 15
     KINDS = 16
-    COLUMNS_MAX = 1664
     XLOG_HEADER = 25
     FRAME_HEADER = 5
-    LONG_BYTES_MAX = 10
     COPY_DATA = 100
     GONE = 120
     SUB_MAX = 0x7FFFFFFF
     DECIMAL_DIGITS_MAX = 18
     NUMBER_CHARS_MAX = 64
-    NULL_VALUE = -1
-    UNSENT = -2
 
-ctypedef const uint8_t* cptr
-
-cdef struct Col:
-    int kind
-    int arg
-    int branch      # 1: one byte says whether there is a value
-    uint8_t some
-    uint8_t null
-    int in_key
-    int plain_key   # equal text forms mean equal values
-
-
-include "_forms.pxi"
-include "_writer.pxi"
+include "../../capture/native/forms.pxi"
+include "../../capture/native/writer.pxi"
+include "_text_forms.pxi"
 include "_copied.pxi"
 include "_transactions.pxi"
 
@@ -74,7 +51,6 @@ cdef class Core(Transactions):
     cdef readonly dict layouts
     cdef Layout last
     cdef uint32_t last_oid
-    cdef str unsent_header
     cdef bint skip_c
     cdef bint skip_u
     cdef bint skip_d
@@ -274,12 +250,6 @@ cdef class Core(Transactions):
         self.index += 1
         return True
 
-    cdef list headers(self, Layout layout):
-        cdef int i
-        found = [str(layout.indexes[i]) for i in range(layout.count)
-                 if self.cells[i].at == UNSENT and layout.cols[i].kind != K_SKIP]
-        return [(self.unsent_header, ",".join(found).encode())]
-
     cdef int source(self, Layout layout, uint64_t lsn) except -1:
         """The source block: what the transaction decides, around what the event does."""
         cdef uint8_t text[24]
@@ -320,9 +290,3 @@ cdef class Core(Transactions):
         o[0] = 0
         self.used = o + 1 - self.buffer
         return 0
-
-
-cdef inline bint same(cptr m, Cell* one, Cell* other) noexcept nogil:
-    if one.at < 0 or other.at < 0 or one.size != other.size:
-        return False
-    return memcmp(m + one.at, m + other.at, <size_t>one.size) == 0

@@ -15,7 +15,7 @@ cdef int64_t COMMIT_US_MAX = 8000000000000000LL
 """Beyond it nanoseconds since 1970 do not fit 64 bits."""
 
 
-cdef class Transactions(Writer):
+cdef class Transactions(TextWriter):
     """The transaction under way. `index` counts its data messages. Where `bounds` says so, begins and commits are taken
     here; `turned`: since `boundaries` was asked."""
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from cdcworker.connectors.capture.column_mapping import Parser
+from cdcworker.connectors.capture.native.row_layouts import (
+    CALL,
+    SKIPPED,
+    Encode,
+    Form,
+    column_arguments,
+    place_arguments,
+)
 from cdcworker.connectors.postgres.decode.table_plan import TableDecodePlan
 from cdcworker.connectors.postgres.types import bounded_values as bounded
 from cdcworker.connectors.postgres.types import text_values as v
 from cdcworker.schemas.avro_binary import Write, write_string
 from cdcworker.schemas.change import Column
-from cdcworker.schemas.placeholders import unavailable_value
 from cdcworker.schemas.record_layout import RecordLayout
 
-SKIP, CALL, TEXT, INT, LONG, BOOLEAN, FLOAT, DOUBLE, HEX, DECIMAL, VARIABLE, DATE, TIME, TIMESTAMP, ZONED, DIGITS = (
-    range(16)
-)
+TEXT, INT, LONG, BOOLEAN, FLOAT, DOUBLE, HEX, DECIMAL, VARIABLE, DATE, TIME, TIMESTAMP, ZONED, DIGITS = range(2, 16)
 """As `_core.pyx` numbers them."""
 _MICROS, _MILLIS, _NANOS = range(3)
 _LONGS: Final = {
@@ -57,9 +61,6 @@ _KINDS: Final[dict[tuple[Any, str], tuple[int, int]]] = {
 }
 _NOT_PLAIN: Final = (CALL, FLOAT, DOUBLE)
 """Equal text forms may be unequal values: NaN."""
-UNSENT: Final = 6
-"""Where a column's arguments hold what is written for a value that was not sent."""
-_SIZE_MAX: Final = 1 << 62
 
 
 def kind_of(column: Column, parse: Parser) -> tuple[int, int]:
@@ -79,41 +80,27 @@ def layout_arguments(
 ) -> tuple[list[tuple[Any, ...]], tuple[int, ...], tuple[Any, ...]]:
     """Returns what a native layout is made from. `completes`: rows with values that were not sent are the decoder's,
     which has them read again."""
-    made, columns = shape.plan, plan.table.columns
+    columns = plan.table.columns
     out: list[tuple[Any, ...]] = []
     places: list[int] = []
     for parse in plan.parsers:
         if parse is None:
-            out.append((SKIP, 0, None, False, None, None, None, 0))
+            out.append(SKIPPED)
             continue
         index = len(places)
         places.append(len(out))
-        made_column = _column(columns[index], parse, index, (plan, shape))
-        out.append((*made_column[:UNSENT], None, *made_column[UNSENT + 1 :]) if completes else made_column)
-    place = (
-        made.topic,
-        made.value_frame[:1] + made.key_id.to_bytes(4, "big"),
-        made.value_frame,
-        shape.partitions,
-        min(shape.record_bytes_max, _SIZE_MAX),
-        shape.tombstones,
-        write_string(plan.table.path[0]) + write_string(plan.table.path[1]),
-    )
-    return out, tuple(places[i] for i in plan.table.key), place
+        form = _form(columns[index], parse, shape.plan.row_writes[index], plan.stale)
+        out.append(column_arguments(columns[index], index, form, shape, completes=completes))
+    names = write_string(plan.table.path[0]) + write_string(plan.table.path[1])
+    return out, tuple(places[i] for i in plan.table.key), place_arguments(shape, names)
 
 
-def _column(column: Column, parse: Parser, index: int, of: tuple[TableDecodePlan, RecordLayout]) -> tuple[Any, ...]:
-    plan, shape = of
-    write, image = shape.plan.row_writes[index], shape.plan.image_writes[index]
+def _form(column: Column, parse: Parser, write: Write, stale: set[int]) -> Form:
     kind, argument = kind_of(column, parse)
-    # A union with null has one byte that says which.
-    some = None if not column.optional else 2 - write(None)[0]
-    zero = None if column.optional else image(None)
-    unsent = _tried(lambda: write(unavailable_value(column, shape.unavailable)))
-    return kind, argument, some, kind not in _NOT_PLAIN, _encoded(column, parse, write, plan.stale), zero, unsent, index
+    return Form(kind, argument, _encoded(column, parse, write, stale), kind not in _NOT_PLAIN)
 
 
-def _encoded(column: Column, parse: Parser, write: Write, stale: set[int]) -> Callable[[bytes], bytes]:
+def _encoded(column: Column, parse: Parser, write: Write, stale: set[int]) -> Encode:
     """A whole field from its text; LookupError for a value that takes more than its field, or is another in the key."""
 
     def encode(text: bytes) -> bytes:
@@ -123,10 +110,3 @@ def _encoded(column: Column, parse: Parser, write: Write, stale: set[int]) -> Ca
         return write(value)
 
     return encode
-
-
-def _tried(make: Callable[[], bytes]) -> bytes | None:
-    try:
-        return make()
-    except (TypeError, ValueError, AttributeError, LookupError):
-        return None

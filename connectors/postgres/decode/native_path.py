@@ -6,12 +6,12 @@ collected go into the decoder's output before anything that the decoder itself p
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
 from typing import Any, Final
 
+from cdcworker.connectors.capture.native.compiled import CLOCK_NS, built
 from cdcworker.connectors.postgres.decode.decoder import PgoutputDecoder
 from cdcworker.connectors.postgres.decode.native_layouts import layout_arguments
 from cdcworker.connectors.postgres.pgoutput import HEADER, ROW_KINDS, Begin, Commit
@@ -21,24 +21,21 @@ from cdcworker.schemas.change import EncodedRecords, Position
 from cdcworker.schemas.encode import TAILS, UNCHANGED_HEADER
 from cdcworker.schemas.record_layout import RecordLayouts, field_runs
 
-log = logging.getLogger(__name__)
-
 OWN: Final = ("ts_ms", "ts_us", "ts_ns", "txId", "commit_lsn")
 """Of the source block, in its order: each transaction has others."""
 BYTES_MAX: Final = 4 * 1024 * 1024
-CLOCK_NS: Final = 1_000_000
-"""How old the time may be that records carry as that of their making."""
 _CUTS: Final = ("sequence", "schema", "table", "lsn", "tx_index", "tx_sub")
 
 
 @cache
 def native() -> ModuleType | None:
     """The compiled core, where it was built."""
-    try:
-        from cdcworker.connectors.postgres.decode import _core  # type: ignore[attr-defined]
-    except ImportError:
-        log.warning("the native core was not built: rows are decoded in Python, several times slower")
-        return None
+    return built(_load)
+
+
+def _load() -> ModuleType:
+    from cdcworker.connectors.postgres.decode import _core  # type: ignore[attr-defined]
+
     return _core  # type: ignore[no-any-return]
 
 

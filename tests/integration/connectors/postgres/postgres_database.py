@@ -9,8 +9,8 @@ import psycopg
 
 from tests.contract.polled_task import PolledTask
 from tests.contract.source_databases import SourceDatabase, WriteRefused
+from tests.unit.connectors.native_records import Registry
 
-from .native_records import Registry
 from .postgres_reader import Reader, become_role
 
 REFUSALS = (psycopg.errors.LockNotAvailable, psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected)

@@ -19,8 +19,7 @@ from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.quickstart.roles import run
 
 from tests.contract.polled_task import PolledTask
-
-from .native_records import Registry
+from tests.unit.connectors.native_records import Registry
 
 HALT_S_MAX = 30.0
 """From what was lost to the error that names it, on a busy machine; `test_halting` measures it."""

@@ -12,7 +12,12 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-NAMES = {"stream": "postgres.decode._core", "rows": "postgres.decode._core", "bodies": "arrow._native"}
+NAMES = {
+    "stream": "postgres.decode._core",
+    "rows": "postgres.decode._core",
+    "bodies": "arrow._native",
+    "row_events": "mysql.decode._core",
+}
 WORDS = [
     *(b"", b"-", b"0", b"n", b"u", b"t", b"N", b"K", b"O", b"\0", b"\t", b"\n", b"\\", b"\\N", b"\xff", b"\x80", b"\xc3"),
     *(b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\0", b"\xff" * 9 + b"\1", b"\x80" * 9 + b"\1", b"\xfe\xff\xff\xff\x0f"),
@@ -181,7 +186,37 @@ def offsets(native: ModuleType, words: tuple[bytes, ...], count: int) -> None:
                 assert "bad offsets" in str(exc), exc  # noqa: PT017
 
 
-DECODERS = {"stream": stream, "rows": rows, "bodies": bodies}
+def row_events(core_module: ModuleType, shake: Shaker, count: int) -> int:
+    """Images of rows of every kind of column: new ones, old and new ones, those that lack columns, and old ones."""
+    from cdcworker.connectors.mysql.decode import native_rows
+
+    from tests.unit.connectors.mysql.decode.row_events import SAMPLE, SAMPLE_TABLE, bits, image, layout_of
+
+    assert native_rows.native() is core_module
+    layout, counted = (
+        layout_of(SAMPLE_TABLE, core_module),
+        core_module.RowLayout([kind.width for kind in SAMPLE_TABLE.kinds]),
+    )
+    core, every = core_module.Core("unsent"), [True] * len(SAMPLE)
+    core.set_event(b"head", b"middle", b"tail")
+    part = [i in SAMPLE_TABLE.key or i % 3 == 0 for i in range(len(SAMPLE))]
+    holes = [value if i in SAMPLE_TABLE.key else None for i, value in enumerate(SAMPLE)]
+    cases = [
+        ("c", [image(SAMPLE, every), image(holes, every)], (b"", bits(every))),
+        ("u", [image(SAMPLE, every) + image(new, every) for new in (SAMPLE, holes)], (bits(every), bits(every))),
+        ("u", [image(SAMPLE, part) + image(SAMPLE, part)], (bits(part), bits(part))),
+        ("d", [image(SAMPLE, every), image(holes, every)], (bits(every), b"")),
+    ]
+    done = 0
+    for number, (op, samples, present) in enumerate(cases):
+        take = lambda view: core.rows(layout, ord(op), view, 0, present, 0, 0)[1] > 0  # noqa: B023, E731
+        done += shake(take, samples, count // len(cases) + (count % len(cases) if not number else 0), then=core.take)
+        take = lambda view: core.rows(counted, ord(op), view, 0, present, 0, 0)[1] > 0  # noqa: B023, E731
+        shake(take, [both + both for both in samples], count // 20)
+    return done
+
+
+DECODERS = {"stream": stream, "rows": rows, "bodies": bodies, "row_events": row_events}
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ from tests.conftest import REQUIRE_PARTS
 from .child import NAMES
 
 ROOT = Path(__file__).resolve().parents[4]
+SHARED = ROOT / "connectors" / "capture" / "native"
 FUZZED = int(os.environ.get("CDC_FUZZ_INPUTS", "0"))
 FUZZED_CI, FUZZED_LONG = 40_000, 1_000_000
 CLEAN = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g1", "-O1")
@@ -69,19 +70,24 @@ def built(
     kept, scratch = request.config.cache.mkdir("sanitized"), tmp_path_factory.mktemp("sanitized")
 
     def build(source: Path, name: str, *flags: str) -> Path:
-        files = sorted(file for file in source.parent.iterdir() if file.suffix in (".pyx", ".pxd", ".pxi", ".h"))
+        files = sorted(
+            file
+            for folder in (source.parent, SHARED)
+            for file in folder.iterdir()
+            if file.suffix in (".pyx", ".pxd", ".pxi", ".h")
+        )
         parts = [str(runtime), sys.version, name, *flags, *(file.name + file.read_text() for file in files)]
-        out = kept / f"{source.stem}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}.so"
+        # The cores of two databases have the same name.
+        stem = name.rpartition("connectors.")[2]
+        out = kept / f"{stem}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}.so"
         if not out.exists():
-            place = scratch / source.stem
+            place = scratch / stem
             place.mkdir()
-            for file in files:
-                shutil.copy(file, place)
-            run(BUILD_S, sys.executable, "-m", "cython", "-3", "--module-name", name, place / source.name)
-            made = place / out.name
+            translated, made = place / f"{source.stem}.c", place / out.name
+            run(BUILD_S, sys.executable, "-m", "cython", "-3", "--module-name", name, source, "-o", translated)
             include = f"-I{sysconfig.get_paths()['include']}"
-            run(BUILD_S, "gcc", "-shared", "-fPIC", *flags, include, place / f"{source.stem}.c", "-o", made)
-            for older in kept.glob(f"{source.stem}-*.so"):
+            run(BUILD_S, "gcc", "-shared", "-fPIC", *flags, include, translated, "-o", made)
+            for older in kept.glob(f"{stem}-*.so"):
                 older.unlink(missing_ok=True)
             unfinished = kept / f"{out.name}.{os.getpid()}"
             shutil.copy(made, unfinished)

@@ -21,8 +21,7 @@ from tests.integration.connectors.postgres.types.test_types import (
     generated,
     is_known,
 )
-
-from ..native_records import Registry
+from tests.unit.connectors.native_records import Registry
 
 pytestmark = pytest.mark.postgres
 

@@ -10,9 +10,9 @@ from cdcworker.schemas.change import Change
 from cdcworker.schemas.errors import CdcError
 
 from tests.conftest import unless_built
+from tests.unit.connectors.native_records import Registry
 
 from .. import postgres_reader
-from ..native_records import Registry
 
 pytestmark = [
     pytest.mark.postgres,

@@ -20,8 +20,7 @@ from cdcworker.schemas.errors import CdcError
 
 from tests.conftest import unless_built
 from tests.integration.connectors.postgres.decode.test_native_path import LOAD, SETUP
-
-from ..native_records import Registry
+from tests.unit.connectors.native_records import Registry
 
 pytestmark = [
     pytest.mark.postgres,

@@ -10,8 +10,8 @@ from cdcworker.connectors.snapshot_jobs import REPAIR_ROWS_MAX, RepairedRows, re
 
 from tests.contract.polled_task import asked, materialise
 from tests.contract.snapshot_races import repaired
+from tests.unit.connectors.native_records import Registry
 
-from ..native_records import Registry
 from ..postgres_database import PostgresDatabase
 from .test_snapshots import ended, outcome
 

@@ -20,8 +20,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from tests import change_streams
 from tests.contract.polled_task import materialise
 from tests.contract.source_crashes import DEADLINE_S, EXACT
+from tests.unit.connectors.native_records import Registry
 
-from ..native_records import Registry
 from ..postgres_reader import SLOWLY
 from .test_crash_matrix import Stage
 

@@ -13,8 +13,8 @@ from cdcworker.schemas.errors import CdcError
 
 from tests.contract import held_tables, schema_matrix
 from tests.contract.polled_task import materialise
+from tests.unit.connectors.native_records import Registry
 
-from ..native_records import Registry
 from ..postgres_database import PostgresDatabase
 from ..postgres_reader import Reader, optional_parts
 

@@ -21,10 +21,10 @@ from cdcworker.schemas.envelope import key_schema, value_schema
 from hypothesis import strategies as st
 
 from tests.conftest import unless_built
+from tests.unit.connectors.native_records import Registry
 from tests.unit.connectors.postgres.stock_readers import read_avro
 
 from .. import postgres_reader
-from ..native_records import Registry
 from . import test_types as types
 
 pytestmark = [pytest.mark.postgres, unless_built(native_path.native())]

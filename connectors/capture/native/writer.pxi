@@ -1,7 +1,28 @@
-# How rows of a table are written, and the collector of records that streamed and copied rows share.
+# How rows of a table are written, and the collector of records.
+
+cdef enum:
+    K_SKIP = 0
+    K_CALL = 1
+    COLUMNS_MAX = 4096
+    LONG_BYTES_MAX = 10
+    ROOM = 32           # bytes that a value takes at most beyond those of its form in the database
+    NULL_VALUE = -1
+    UNSENT = -2
+
+
+cdef struct Col:
+    int kind        # K_SKIP, K_CALL, or one of the database's own
+    int arg
+    int branch      # 1: one byte says whether there is a value
+    uint8_t some
+    uint8_t null
+    int in_key
+    int plain_key   # equal forms mean equal values
+    Py_ssize_t room
+
 
 cdef class Layout:
-    """How one table's rows are written: columns, frames, where the records go. Made by `native_path.py`."""
+    """How one table's rows are written: columns, frames, where the records go. """
 
     cdef Col* cols
     cdef int count
@@ -51,6 +72,7 @@ cdef class Layout:
             self.cols[i].some = some or 0
             self.cols[i].null = 2 - self.cols[i].some
             self.cols[i].plain_key = bool(plain)
+            self.cols[i].room = ROOM
             self.calls.append(call)
             self.zeroes.append(zero)
             self.unsent.append(unsent)
@@ -92,6 +114,7 @@ cdef class Writer:
     cdef Py_ssize_t total
     cdef Py_ssize_t largest
     cdef object largest_topic
+    cdef str unsent_header
     cdef dict counts
     cdef Layout counting
     cdef Py_ssize_t counted
@@ -106,6 +129,7 @@ cdef class Writer:
         self.largest_topic = ""
         self.counts = {}
         self.counting = None
+        self.unsent_header = ""
 
     def __dealloc__(self):
         free(self.buffer)
@@ -161,6 +185,14 @@ cdef class Writer:
             self.counted += 1
             self.total += self.used - value_size
         return True
+
+    @cython.final
+    cdef list headers(self, Layout layout):
+        """What names the columns whose values were not sent."""
+        cdef int i
+        found = [str(layout.indexes[i]) for i in range(layout.count)
+                 if self.cells[i].at == UNSENT and layout.cols[i].kind != K_SKIP]
+        return [(self.unsent_header, ",".join(found).encode())]
 
     @cython.final
     cdef bint image(self, Layout layout, cptr m, Cell* cells, bint is_before) except -1:
@@ -221,13 +253,13 @@ cdef class Writer:
         cdef uint8_t* o
         cdef bytes made
         if col.kind != K_CALL:
-            self.need(n + 32)
+            self.need(n + col.room)
             o = self.buffer + start
             if col.branch:
                 o[0] = col.some
                 o += 1
             cell.out = o - self.buffer
-            o = self.native(col, o, s, n)
+            o = self.native(layout, i, o, s, n)
             if o != NULL:
                 self.used = o - self.buffer
                 cell.out_size = self.used - cell.out
@@ -242,58 +274,8 @@ cdef class Writer:
         cell.out_size = self.used - cell.out
         return 0
 
-    @cython.final
-    cdef uint8_t* native(self, Col* col, uint8_t* o, cptr s, Py_ssize_t n) except? NULL:
-        cdef int kind = col.kind
-        cdef int64_t v = 0, w = 0
-        cdef Py_ssize_t scale = 0
-        cdef double d = 0
-        cdef float f
-        if kind == K_TEXT:
-            return put_text(o, s, n)
-        if kind == K_INT or kind == K_LONG:
-            if not to_int(s, n, &v) or (kind == K_INT and v != <int32_t>v):
-                return NULL
-            return put_long(o, v)
-        if kind == K_BOOLEAN:
-            o[0] = n == 1 and s[0] == 116
-            return o + 1
-        if kind == K_DECIMAL:
-            if not to_decimal(s, n, &v, &scale) or scale != col.arg:
-                return NULL
-            return put_unscaled(o, v)
-        if kind == K_VARIABLE:
-            if not to_decimal(s, n, &v, &scale):
-                return NULL
-            return put_unscaled(put_long(o, scale), v)
-        if kind == K_TIMESTAMP:
-            if n < 19 or s[10] != 32 or not to_days(s, &v) or not to_time(s + 11, n - 11, &w):
-                return NULL
-            return put_clock(o, v * 86400000000LL + w, col.arg)
-        if kind == K_ZONED:
-            return put_zoned(o, s, n, col.arg)
-        if kind == K_DATE:
-            if n != 10 or not to_days(s, &v):
-                return NULL
-            return put_long(o, v)
-        if kind == K_TIME:
-            # Midnight at the end of a day is no time of a day to readers: the parser knows what becomes of it.
-            return put_clock(o, v, col.arg) if to_time(s, n, &v) and v < 86400000000LL else NULL
-        if kind == K_HEX:
-            return put_hex(o, s, n)
-        if kind == K_DOUBLE or kind == K_FLOAT:
-            if not to_double(s, n, &d):
-                return NULL
-            if kind == K_DOUBLE:
-                memcpy(o, &d, 8)
-                return o + 8
-            f = <float>d
-            if f - f != 0:
-                return NULL
-            memcpy(o, &f, 4)
-            return o + 4
-        if kind == K_DIGITS:
-            return put_text(o, s, n) if n and (is_digit(s[n - 1])) else NULL
+    cdef uint8_t* native(self, Layout layout, int i, uint8_t* o, cptr s, Py_ssize_t n) except? NULL:
+        """Writes a value from its form in the database, and returns where it ends; NULL: it is the column's call that does."""
         return NULL
 
     # -- the buffer -------------------------------------------------------------------------------------------------
@@ -325,3 +307,9 @@ cdef class Writer:
         memcpy(self.buffer + self.used, PyBytes_AsString(data), <size_t>n)
         self.used += n
         return 0
+
+
+cdef inline bint same(cptr m, Cell* one, Cell* other) noexcept nogil:
+    if one.at < 0 or other.at < 0 or one.size != other.size:
+        return False
+    return memcmp(m + one.at, m + other.at, <size_t>one.size) == 0
