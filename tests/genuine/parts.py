@@ -32,11 +32,16 @@ def sections() -> dict[str, list[dict[str, str]]]:
     return found
 
 
+def fetched(section: str) -> list[Path]:
+    """Raises CdcError where they cannot be had."""
+    wanted = [jars.Jar(*entry["jar"].split(":"), entry["sha256"]) for entry in sections()[section]]
+    return jars.ensure_jars(f"clients-{section}", wanted)
+
+
 def libraries(section: str) -> list[Path]:
     """Skips the test by name where they cannot be had; where every part must be there it fails."""
-    wanted = [jars.Jar(*entry["jar"].split(":"), entry["sha256"]) for entry in sections()[section]]
     try:
-        return jars.ensure_jars(f"clients-{section}", wanted)
+        return fetched(section)
     except CdcError as error:
         reason = f"missing part genuine {section}: {error.message.splitlines()[0]}"
         (pytest.fail if REQUIRE_PARTS else pytest.skip)(reason)
