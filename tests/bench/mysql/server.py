@@ -29,6 +29,8 @@ SETTINGS: Mapping[str, str | None] = {
     "innodb-buffer-pool-size": "512M",
     "innodb-flush-method": None,
     "max-binlog-size": "1G",
+    # A reader that is slow on a busy machine is waited for.
+    "net-write-timeout": "600",
     "innodb-log-file-size": "512M",
 }
 
