@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from tests.genuine import deliberate
-from tests.integration.connectors.mysql.debezium import deliberate as of_mysql
+from tests.integration.connectors.mysql.source import debezium_deliberate as of_mysql
 
 from . import proofs
 
@@ -34,7 +34,7 @@ GENUINE: Final = (
     "::test_ours_answers_as_the_genuine_one_but_for_what_is_other_on_purpose",
 )
 BESIDE_DEBEZIUM: Final = (
-    "integration/connectors/mysql/debezium/test_same_events.py::test_the_same_statements_make_the_same_records",
+    "integration/connectors/mysql/source/test_beside_debezium.py::test_the_same_statements_make_the_same_records",
 )
 UNAVAILABLE: Final = (
     "unit/connectors/postgres/config/test_posted_configs.py::test_what_is_not_available_is_refused_by_name"

@@ -17,7 +17,7 @@ from tests.genuine.sources import formats
 from tests.integration.one_worker import Worker
 
 from ..logged import LoggedServer
-from .events import Record, comparable
+from .debezium_events import Record, comparable
 
 CLASS = "io.debezium.connector.mariadb.MariaDbConnector"
 DEADLINE_S = 180.0
