@@ -19,7 +19,7 @@ CLIENTS := $(VENV)/clients
 BROWSER := $(VENV)/browser
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
-.PHONY: env jars servers converter clients browser demo test test-long long-age bench bench-source bench-trace bench-transforms bench-failover bench-rest bench-scale bench-sink bench-light lint format reference docs monitoring tools sbom audit locks types clean help
+.PHONY: env jars servers converter clients browser demo test test-long long-age bench bench-source bench-mysql bench-trace bench-transforms bench-failover bench-rest bench-scale bench-sink bench-light lint format reference docs monitoring tools sbom audit locks types clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -105,6 +105,9 @@ bench: env jars
 
 bench-source: env jars
 	@$(BIN)/python -m tests.bench.source $(ARGS)
+
+bench-mysql: env jars servers converter
+	@$(BIN)/python -m tests.bench.mysql $(ARGS)
 
 bench-trace: env jars
 	@$(BIN)/python -m tests.bench.row_trace $(ARGS)

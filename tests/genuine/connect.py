@@ -15,6 +15,7 @@ from cdcworker.worker.java.runtime import find_java
 from tests import plain_http
 
 START_TIMEOUT_S = 300.0
+JAVA_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC")
 LOGGING = """
 appender.console.type = Console
 appender.console.name = STDOUT
@@ -31,9 +32,14 @@ class GenuineConnect(EmbeddedServer):
     title = "Kafka Connect"
 
     def __init__(
-        self, directory: Path, bootstrap: str, libraries: Sequence[Path], properties: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        bootstrap: str,
+        libraries: Sequence[Path],
+        properties: Mapping[str, str] | None = None,
+        java_options: Sequence[str] = JAVA_OPTIONS,
     ) -> None:
-        self.directory, self.libraries = directory, libraries
+        self.directory, self.libraries, self.java_options = directory, libraries, java_options
         self.group = f"genuine-{uuid.uuid4().hex[:8]}"
         (self.port,) = free_ports(1)
         self.url = f"http://{HOST}:{self.port}"
@@ -56,6 +62,10 @@ class GenuineConnect(EmbeddedServer):
         }
 
     @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    @property
     def log(self) -> Path:
         return self.directory / "connect.log"
 
@@ -64,7 +74,7 @@ class GenuineConnect(EmbeddedServer):
         path, logging = self.directory / "connect.properties", self.directory / "log4j2.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in self._properties.items()))
         logging.write_text(LOGGING)
-        argv = [str(find_java().program), "-Xmx512m", "-XX:+UseSerialGC", f"-Dlog4j2.configurationFile={logging}"]
+        argv = [str(find_java().program), *self.java_options, f"-Dlog4j2.configurationFile={logging}"]
         argv += ["-cp", os.pathsep.join(map(str, self.libraries))]
         argv += ["org.apache.kafka.connect.cli.ConnectDistributed", str(path)]
         self._child = Program("Kafka Connect", argv, self.log)

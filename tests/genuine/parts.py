@@ -33,21 +33,23 @@ def sections() -> dict[str, list[dict[str, str]]]:
     return found
 
 
+def fetched(section: str) -> list[Path]:
+    """Raises CdcError where they cannot be had."""
+    wanted = [jars.Jar(*entry["jar"].split(":"), entry["sha256"]) for entry in sections()[section]]
+    return jars.ensure_jars(f"clients-{section}", wanted)
+
+
 def at_hand(section: str) -> list[Path]:
     """The same, none where they cannot be had."""
     with contextlib.suppress(CdcError):
-        return jars.ensure_jars(f"clients-{section}", _wanted(section))
+        return fetched(section)
     return []
-
-
-def _wanted(section: str) -> list[jars.Jar]:
-    return [jars.Jar(*entry["jar"].split(":"), entry["sha256"]) for entry in sections()[section]]
 
 
 def libraries(section: str) -> list[Path]:
     """Skips the test by name where they cannot be had; where every part must be there it fails."""
     try:
-        return jars.ensure_jars(f"clients-{section}", _wanted(section))
+        return fetched(section)
     except CdcError as error:
         reason = f"missing part genuine {section}: {error.message.splitlines()[0]}"
         (pytest.fail if REQUIRE_PARTS else pytest.skip)(reason)

@@ -54,7 +54,7 @@ def read_table(connection: Connection, database: str, name: str, *, is_mariadb: 
         return None
     checked = _checked_as_json(connection, database, name) if is_mariadb else frozenset()
     columns = tuple(_column(row, checked, is_mariadb=is_mariadb) for row in rows)
-    primary, key = keys_of(_indexes(connection, database, name))
+    primary, key = keys_of(read_unique_indexes(connection, database, name))
     return CatalogTable(database, name, columns, primary, key)
 
 
@@ -90,7 +90,8 @@ class IndexPart(NamedTuple):
     is_nullable: bool
 
 
-def _indexes(connection: Connection, database: str, name: str) -> list[IndexPart]:
+def read_unique_indexes(connection: Connection, database: str, name: str) -> list[IndexPart]:
+    """Asks the server for the parts of a table's unique indexes."""
     rows = connection.ask(
         "select index_name, column_name, sub_part, nullable from information_schema.statistics"
         " where table_schema = %s and table_name = %s and non_unique = 0 order by index_name, seq_in_index",

@@ -53,7 +53,7 @@ def _stream_keys() -> Iterable[ConfigKey]:
     yield ConfigKey(
         "include.schema.changes", "BOOLEAN", True, group="Topics",
         doc="Statements that create, alter or drop captured tables go to the topic that is named as topic.prefix, as Debezium's schema"
-        " change events; tableChanges names the tables without their columns.",
+        " change events; tableChanges has the tables as the server has them when their statements are read.",
     )  # fmt: skip
     yield ConfigKey(
         "include.query", "BOOLEAN", False, group="Topics", importance="LOW",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
 from typing import Any, Final
@@ -29,6 +30,8 @@ WHOLE_ROWS: Final = "binlog_row_image = FULL"
 _INTEGERS: Final = frozenset(
     {TypeCode.TINY, TypeCode.SHORT, TypeCode.INT24, TypeCode.LONG, TypeCode.LONGLONG, TypeCode.YEAR}
 )
+_DATES: Final = frozenset({TypeCode.DATE, TypeCode.NEWDATE})
+_DATETIMES: Final = frozenset({TypeCode.DATETIME, TypeCode.DATETIME2})
 _TEXTS: Final = STRINGS | {TypeCode.ENUM, TypeCode.SET}
 
 
@@ -182,7 +185,8 @@ def without_width(text: str) -> str:
 
 
 def _default(column: LoggedColumn, known: CatalogColumn | None, mapped: MappedType) -> Any:
-    """Returns a constant default in the form of the column's values; NO_DEFAULT for one that is computed, or is a time."""
+    """Returns a constant default in the form of the column's values; NO_DEFAULT for one that is computed, is a span of time, or is a
+    moment, whose text depends on the zone of a session."""
     if known is None or known.default is NO_DEFAULT:
         return NO_DEFAULT
     if known.default is None:
@@ -196,6 +200,10 @@ def _default(column: LoggedColumn, known: CatalogColumn | None, mapped: MappedTy
             return mapped.parse(number) if number.is_finite() else NO_DEFAULT
         if code in (TypeCode.FLOAT, TypeCode.DOUBLE):
             return mapped.parse(float(text))
+        if code in _DATES:
+            return mapped.parse(date.fromisoformat(text))
+        if code in _DATETIMES:
+            return mapped.parse(datetime.fromisoformat(text))
         if code in _TEXTS and mapped.avro != "bytes" and not column.type.declared:
             return mapped.parse(text)
     except (ValueError, ArithmeticError, AttributeError):

@@ -116,7 +116,9 @@ def _kind_of_geometry(column: Column, catalog: CatalogColumn | None) -> int | No
 
 def _members(name: str, kind: ColumnType) -> MappedType:
     members = kind.members or ()
-    avro = connect("string", _DATA + name, {"allowed": ",".join(members)})
+    # As Debezium writes them: a member may hold a comma itself.
+    allowed = ",".join(member.replace(",", "\\,") for member in members)
+    avro = connect("string", _DATA + name, {"allowed": allowed})
     return MappedType(avro, str, zero=next(iter(members), "") if name == "Enum" else "")
 
 

@@ -22,12 +22,13 @@ from cdcworker.connectors.capture.tables.table_quarantine import TableQuarantine
 from cdcworker.connectors.mysql import errors as e
 from cdcworker.connectors.mysql.binlog.event_reader import EventReader
 from cdcworker.connectors.mysql.catalog.completion import TableCatalog
+from cdcworker.connectors.mysql.catalog.described_table import describe
 from cdcworker.connectors.mysql.catalog.tables import CatalogTable, read_table
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.decode.captured_plans import CapturedPlans
 from cdcworker.connectors.mysql.decode.commit_numbers import CommitNumbers
 from cdcworker.connectors.mysql.decode.decoder import BinlogDecoder, DecoderOptions
-from cdcworker.connectors.mysql.decode.schema_changes import SchemaChanges, schema_change_table
+from cdcworker.connectors.mysql.decode.schema_changes import Describe, SchemaChanges, schema_change_table
 from cdcworker.connectors.mysql.decode.table_plan import TablePlanner
 from cdcworker.connectors.mysql.decode.table_shape import check_shape
 from cdcworker.connectors.mysql.gtid.executed import ExecutedGtids, Gtids
@@ -171,12 +172,16 @@ def _stream_state(
         with translated():
             return read_table(catalog.get(), database, name, is_mariadb=facts.is_mariadb)
 
+    def described(database: str, name: str) -> JsonObject | None:
+        with translated():
+            return describe(catalog.get(), database, name, is_mariadb=facts.is_mariadb)
+
     known = TableCatalog(read, is_mariadb=facts.is_mariadb)
     whole_rows = facts["binlog_row_image"].upper() == "FULL"
     planner = TablePlanner(settings, schema, known.table, whole_rows)
     plans = CapturedPlans(planner, known)
     template = template_of(schema, connector=position.product, name=settings.prefix)
-    options = _decoder_options(settings, position.product, schema)
+    options = _decoder_options(settings, position.product, schema, described)
     decoder = BinlogDecoder(StreamPlans(plans, guard), template, numbers, options)
     if options.transactions:
         options.transactions.resume(position.orders)
@@ -186,7 +191,9 @@ def _stream_state(
     return StreamState(EventReader(complete=plans.complete), decoder, numbers, executed, planner), template
 
 
-def _decoder_options(settings: MySqlSettings, connector: str, schema: Mapping[str, Any]) -> DecoderOptions:
+def _decoder_options(
+    settings: MySqlSettings, connector: str, schema: Mapping[str, Any], described: Describe
+) -> DecoderOptions:
     raw, filters = settings.raw, settings.filters
     told = schema_change_table(settings.prefix, connector, schema) if raw["include.schema.changes"] else None
     metadata = raw["provide.transaction.metadata"]
@@ -196,7 +203,7 @@ def _decoder_options(settings: MySqlSettings, connector: str, schema: Mapping[st
         shows_query=raw["include.query"],
         completes=settings.completes_rows,
         transactions=TransactionMetadata(transaction_topic(raw), schema) if metadata else None,
-        schema_changes=SchemaChanges(told, filters.table, filters.holds) if told else None,
+        schema_changes=SchemaChanges(told, filters.table, filters.holds, described) if told else None,
     )
 
 

@@ -22,7 +22,8 @@ from ..measure import finish
 from . import snapshot as snapshots
 from .floor import floor
 from .latency import latency
-from .stage import NAP_US, Stage, discard, drained, encrypting, inserted, running
+from .postgres import NAP_US, PostgresStage, discard, drained, postgres_stage
+from .stage import inserted
 from .workloads import NAMES, run
 
 WAYS: dict[str, dict[str, str]] = {
@@ -51,10 +52,10 @@ TABLES = {
 ROWS_PER_TRANSACTION = 100
 
 
-def fill(stage: Stage, table: str, rows: int) -> None:
+def fill(stage: PostgresStage, table: str, rows: int) -> None:
     """One table, its publication, a slot in front of its rows that is copied for every drain."""
     columns, values = TABLES[table]
-    with stage.connect() as connection:
+    with stage.server.connect() as connection:
         connection.execute(f"create table {table} ({columns})")
         connection.execute(f"create publication p_{table} for table {table}")
         connection.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", (f"base_{table}",))
@@ -67,12 +68,12 @@ def fill(stage: Stage, table: str, rows: int) -> None:
             end loop; end $$"""
         )
         connection.execute("checkpoint")
-        stage.ends[table] = connection.execute("select pg_current_wal_insert_lsn()::text").fetchone()[0]  # type: ignore[index]
+        stage.server.ends[table] = connection.execute("select pg_current_wal_insert_lsn()::text").fetchone()[0]  # type: ignore[index]
         stage.rows[table] = rows
         connection.execute("select pg_logical_emit_message(true, 'end', '')")
 
 
-def one_round(stage: Stage, table: str, number: int, ways: dict[str, dict[str, str]]) -> dict[str, float]:
+def one_round(stage: PostgresStage, table: str, number: int, ways: dict[str, dict[str, str]]) -> dict[str, float]:
     blocking, napping = discard(stage, table, 0), discard(stage, table, NAP_US)
     figures = {f"discard_blocking_{table}": blocking, f"discard_{table}": napping}
     # Whoever comes first meets other pages in memory: each second round goes the other way round.
@@ -101,11 +102,11 @@ def medians(rounds: Sequence[Mapping[str, float]], table: str) -> dict[str, floa
     return {**found, f"valid_rounds_{table}": len(valid)}
 
 
-def measure(stage: Stage, options: argparse.Namespace) -> dict[str, float]:
+def measure(stage: PostgresStage, options: argparse.Namespace) -> dict[str, float]:
     found: dict[str, float] = {}
     ways = {way: WAYS[way] for way in options.ways.split(",") if way}
     if any(way.startswith("tls") for way in ways):
-        encrypting(stage.postgres)
+        stage.server.encrypt()
     for table, rows in (("narrow", options.rows), ("wide", options.wide_rows)):
         if rows:
             fill(stage, table, rows)
@@ -131,7 +132,7 @@ def measure(stage: Stage, options: argparse.Namespace) -> dict[str, float]:
     return found
 
 
-def loaded(stage: Stage, number: int) -> dict[str, float]:
+def loaded(stage: PostgresStage, number: int) -> dict[str, float]:
     """One table read from its first row by a connector that has one connection for it."""
     limit = snapshots.copied(stage, "narrow")
     found = drained(stage, inserted("narrow", stage.rows["narrow"]), f"snapshot_{number}", snapshots.OPTIONS)
@@ -157,7 +158,7 @@ def main() -> None:
     if native() is None:
         sys.exit("the native core was not built")
     safe = {"fsync": "on", "max_wal_size": "8GB", "wal_sender_timeout": "0"}
-    with tempfile.TemporaryDirectory(prefix="cdc-bench-") as folder, running(Path(folder), safe) as stage:
+    with tempfile.TemporaryDirectory(prefix="cdc-bench-") as folder, postgres_stage(Path(folder), safe) as stage:
         found = measure(stage, options)
     print(Path(__file__).with_name("drain.c").read_text() if options.rounds >= 5 else "", end="")
     finish({"rows": options.rows, "rounds": options.rounds, **{k: round(v, 3) for k, v in found.items()}})

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
-import psycopg
 from confluent_kafka import TopicPartition
 
 from ..measure import cpu_s, tree, wait
 from .floor import floor
 from .records import consumer, long_at, stored
+from .server import RATE, WRITERS
 from .stage import Stage
 
-RATE = 1_000
-WRITERS = 4
 WARM_S = 60.0
 """A broker that has just been started compiles its own code first."""
 
@@ -33,25 +31,24 @@ class Read:
     cpu_s: float = 0.0
 
 
-def latency(stage: Stage, seconds: int, rows: int = 1, name: str = "paced_1") -> dict[str, float]:
+def latency(stage: Stage[Any], seconds: int, rows: int = 1, name: str = "paced_1") -> dict[str, float]:
     """Milliseconds between just before the commit and the record in a consumer's hands. `rows`: of a transaction."""
-    with stage.connect() as connection:
-        connection.execute(f"create table {name} (id bigint primary key, at bigint not null)")
-        connection.execute(f"create publication p_{name} for table {name}")
-        connection.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", (name,))
-    stage.start(name, stage.config(name, name, {}))
+    server, runner = stage.server, stage.runner
+    server.make_paced(name)
+    runner.start(name, server.config(name, name, {}))
+    wait(f"a position of {name}", lambda: bool(runner.offsets(name)), TIMEOUT_S)
     # In processes of their own: writers that share an interpreter with the reader would hold it up.
-    argv = [sys.executable, "-m", __name__, stage.postgres.dsn("bench"), name, str(rows)]
-    writers = [subprocess.Popen([*argv, str(number)], stdin=subprocess.PIPE) for number in range(WRITERS)]
-    topic = f"{name}.public.{name}"
+    argv = [server.paced_writer(name, rows, number) for number in range(WRITERS)]
+    writers = [subprocess.Popen(one, stdin=subprocess.PIPE) for one in argv]
+    topic = server.topic(name, name)
     wait("the first paced row", lambda: stored(stage.kafka.bootstrap, topic) > 0, TIMEOUT_S)
     before, found = _commits(stage, name), Read()
     _read(stage, topic, seconds, found)
     commits, commit_s = (after - first for after, first in zip(_commits(stage, name), before, strict=True))
     # The same broker, as warm, and the same writers beside it, but no source.
-    stage.rest.put(f"/connectors/{name}/pause").raise_for_status()
+    runner.ask(name, "pause")
     paced = floor(stage.kafka.bootstrap, f"floor_{name}", RATE * rows)
-    stage.rest.put(f"/connectors/{name}/resume").raise_for_status()
+    runner.ask(name, "resume")
     for writer in writers:
         writer.communicate()
     check_table(stage, topic, name)
@@ -69,10 +66,9 @@ def latency(stage: Stage, seconds: int, rows: int = 1, name: str = "paced_1") ->
     }
 
 
-def check_table(stage: Stage, topic: str, table: str) -> None:
+def check_table(stage: Stage[Any], topic: str, table: str) -> None:
     """Each row of the table once in its topic."""
-    with stage.connect() as connection, connection.cursor() as cursor:
-        left = {row for (row,) in cursor.execute(f"select id from {table}")}
+    left = stage.server.numbers(table)
     one = consumer(stage.kafka.bootstrap, "bench-check")
     one.assign([TopicPartition(topic, 0, 0)])
     deadline = time.monotonic() + TIMEOUT_S
@@ -92,30 +88,16 @@ def check_table(stage: Stage, topic: str, table: str) -> None:
         one.close()
 
 
-def _commits(stage: Stage, name: str) -> tuple[float, float]:
+def _commits(stage: Stage[Any], name: str) -> tuple[float, float]:
     """Kafka transactions of the task so far, and the seconds that their commits took."""
-    lines = stage.rest.get("/metrics").text.splitlines()
+    lines = stage.runner.rest.get("/metrics").text.splitlines()
     return tuple(  # type: ignore[return-value]
         next((float(line.split()[-1]) for line in lines if line.startswith(figure + "{") and name in line), 0.0)
         for figure in ("cdc_source_commits_total", "cdc_source_commit_seconds_total")
     )
 
 
-def _write(dsn: str, table: str, rows: int, number: int) -> None:
-    """Transactions at an even pace until the input ends; their rows hold the time just before the commit."""
-    statement = f"insert into {table} select %s::bigint * {rows} + i, %s from generate_series(0, {rows - 1}) i"
-    row, start = 0, time.monotonic()
-    ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        while not ended.is_set():
-            due = start + row * WRITERS / RATE
-            time.sleep(max(0.0, due - time.monotonic()))
-            connection.execute(statement, (row * WRITERS + number, time.time_ns() // 1000))
-            row += 1
-
-
-def _read(stage: Stage, topic: str, seconds: int, found: Read) -> None:
+def _read(stage: Stage[Any], topic: str, seconds: int, found: Read) -> None:
     one = consumer(stage.kafka.bootstrap, "bench-latency")
     try:
         one.assign([TopicPartition(topic, 0, stored(stage.kafka.bootstrap, topic))])
@@ -125,10 +107,10 @@ def _read(stage: Stage, topic: str, seconds: int, found: Read) -> None:
             # One at a time: who asks for several waits for the last of them with the first in hand.
             message = one.poll(0.1)
             if now > warm and not cpu:
-                cpu = cpu_s(tree(stage.worker.pid))
+                cpu = cpu_s(tree(stage.runner.pid))
             if message is not None and message.error() is None and message.value() and now > warm:
                 found.ms.append((time.time_ns() // 1000 - _written_us(message.value())) / 1000)
-        found.cpu_s = cpu_s(tree(stage.worker.pid)) - cpu
+        found.cpu_s = cpu_s(tree(stage.runner.pid)) - cpu
     finally:
         one.close()
 
@@ -138,7 +120,3 @@ def _written_us(value: bytes) -> int:
     while value[at] & 128:
         at += 1
     return long_at(value, at + 1)
-
-
-if __name__ == "__main__":
-    _write(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 from ..measure import cpu_s
 
 if TYPE_CHECKING:
-    from .stage import Stage
+    from .postgres import PostgresStage
 
 OPTIONS = {"snapshot.mode": "initial", "snapshot.max.threads": "1"}
 READY = b"Z\0\0\0\5I"
 
 
-def copied(stage: Stage, table: str) -> dict[str, float]:
+def copied(stage: PostgresStage, table: str) -> dict[str, float]:
     """`COPY ... TO STDOUT` of the table, read from the socket in large gulps and thrown away: rows per second, and the
     processor time of the server for a row."""
     statement = f"copy (select * from {table} order by id) to stdout".encode()
-    with stage.connect() as connection, socket.socket(fileno=socket.dup(connection.pgconn.socket)) as one:
+    with stage.server.connect() as connection, socket.socket(fileno=socket.dup(connection.pgconn.socket)) as one:
         backend = [connection.info.backend_pid]
         one.setblocking(False)
         began, cpu, tail = time.monotonic(), cpu_s(backend), b""

@@ -2,115 +2,102 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
 import httpx
-import psycopg
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from cdcworker.worker.devstack.ports import free_ports
-from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 from cdcworker.worker.devstack.process import Program
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from ..measure import cpu_s, rss_mb, tree, wait
 from .records import check_rows, check_topics, make_topics, stored
+from .server import Server
 from .values import check_values
 
-NAP_US = 500
 TIMEOUT_S = 600.0
-USER = "drainer"
 POLL_S = 0.02
+S = TypeVar("S", bound=Server)
 
 
-@dataclass
-class Stage:
-    """The running parts."""
+@dataclass(frozen=True)
+class Runner:
+    """What runs connectors: our worker, or another program with Kafka Connect's REST API."""
 
-    postgres: EmbeddedPostgres
-    kafka: EmbeddedKafka
-    worker: Program
     rest: httpx.Client
-    drain: Path
-    ends: dict[str, str] = field(default_factory=dict)
-    rows: dict[str, int] = field(default_factory=dict)
-    memory: list[float] = field(default_factory=list)
-
-    def connect(self) -> psycopg.Connection[Any]:
-        return psycopg.connect(self.postgres.dsn("bench"), autocommit=True, sslmode="disable")
-
-    def config(self, name: str, table: str, options: dict[str, str]) -> dict[str, str]:
-        info = psycopg.conninfo.conninfo_to_dict(self.postgres.dsn("bench"))
-        names = {"hostname": "host", "port": "port", "user": "user", "password": "password", "dbname": "dbname"}
-        return {
-            "connector.class": "postgres",
-            **{f"database.{ours}": str(info[theirs]) for ours, theirs in names.items()},
-            "database.sslmode": "disable",
-            "topic.prefix": name,
-            "slot.name": name,
-            "publication.name": f"p_{table}",
-            "publication.autocreate.mode": "disabled",
-            "snapshot.mode": "no_data",
-            "table.include.list": f"public.{table}",
-            "topic.creation.default.message.timestamp.type": "LogAppendTime",
-            **options,
-        }
+    pid: int
+    registry: httpx.Client
+    """Where the schemas of its records are."""
+    has_task_processes: bool = True
+    """Whether its tasks are processes of their own, whose memory is told; else the whole program's is."""
 
     def start(self, name: str, config: dict[str, str]) -> None:
         answer = self.rest.put(f"/connectors/{name}/config", json=config)
         if answer.status_code not in (200, 201):
             sys.exit(f"{name}: {answer.status_code} {answer.text}")
 
-    def stop(self, name: str) -> None:
+    def ask(self, name: str, state: str) -> None:
+        """Has it paused, stopped or resumed."""
+        self.rest.put(f"/connectors/{name}/{state}").raise_for_status()
+
+    def halt(self, name: str) -> None:
+        """Stops it and waits until its tasks are gone; it keeps its position."""
+        self.ask(name, "stop")
+        wait(f"{name} is stopped", lambda: self._state(name) == ("STOPPED", 0), 60)
+
+    def offsets(self, name: str) -> list[object]:
+        found: list[object] = self.rest.get(f"/connectors/{name}/offsets").json().get("offsets", [])
+        return found
+
+    def remove(self, name: str) -> None:
         self.rest.delete(f"/connectors/{name}")
         wait(f"{name} is gone", lambda: self.rest.get(f"/connectors/{name}").status_code == 404, 60)
-        with self.connect() as connection:
-            wait(f"slot {name} is free", lambda: not _active(connection, name), 60)
-            connection.execute("select pg_drop_replication_slot(%s)", (name,))
 
-    def failed(self, name: str) -> None:
+    def check(self, name: str) -> None:
+        """Ends the benchmark where a task has failed."""
         tasks = self.rest.get(f"/connectors/{name}/status").json().get("tasks") or []
         if any(task["state"] == "FAILED" for task in tasks):
             sys.exit(f"{name} failed: {tasks}")
 
+    def memory_mb(self, pids: Sequence[int]) -> float:
+        shown = [[pid] for pid in pids if _is_task(pid)] if self.has_task_processes else [pids]
+        return max(map(rss_mb, shown), default=0.0)
 
-def _active(connection: psycopg.Connection[Any], name: str) -> bool:
-    row = connection.execute("select active from pg_replication_slots where slot_name = %s", (name,)).fetchone()
-    return bool(row and row[0])
-
-
-def copy_slot(stage: Stage, table: str, name: str) -> None:
-    with stage.connect() as connection:
-        connection.execute("select pg_copy_logical_replication_slot(%s, %s)", (f"base_{table}", name))
+    def _state(self, name: str) -> tuple[str, int]:
+        status = self.rest.get(f"/connectors/{name}/status").json()
+        return status.get("connector", {}).get("state", ""), len(status.get("tasks", ()))
 
 
-def discard(stage: Stage, table: str, nap_us: int) -> float:
-    """Rows per second that the C program throws away."""
-    name = f"discard_{table}_{nap_us}"
-    copy_slot(stage, table, name)
-    argv = [str(stage.drain), str(stage.postgres.port), USER, "bench", name, f"p_{table}", stage.ends[table]]
-    done = subprocess.run([*argv, str(nap_us)], check=False, capture_output=True, text=True, timeout=TIMEOUT_S)
-    if done.returncode:
-        sys.exit(f"drain: {done.stderr}")
-    with stage.connect() as connection:
-        wait(f"slot {name} is free", lambda: not _active(connection, name), 60)
-        connection.execute("select pg_drop_replication_slot(%s)", (name,))
-    rows, _, seconds, _ = done.stdout.split()
-    if int(rows) != stage.rows[table]:
-        sys.exit(f"the drain has met {rows} rows of {stage.rows[table]}")
-    return int(rows) / float(seconds)
+@dataclass
+class Stage(Generic[S]):
+    """The running parts; `rows` of the tables that are filled, `memory` of our tasks."""
+
+    server: S
+    kafka: EmbeddedKafka
+    runner: Runner
+    rows: dict[str, int] = field(default_factory=dict)
+    memory: list[float] = field(default_factory=list)
+
+    def stop(self, name: str) -> None:
+        self.runner.remove(name)
+        self.server.forget(name)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A connector whose topics begin with its name. `begin` has it read what `measured` waits for."""
+
+    name: str
+    runner: Runner
+    begin: Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -138,45 +125,52 @@ def inserted(table: str, rows: int, *, exact: bool = True) -> Work:
     return Work(table, rows, lambda: (("c", number) for number in range(1, rows + 1)), exact=exact, values=True)
 
 
-def drained(stage: Stage, work: Work, name: str, options: dict[str, str]) -> dict[str, float]:
-    """One connector over a copy of the slot: events per second by the broker's clock, and CPU per event, from the first
-    record that is seen on; of one transaction, which is seen at once, from the connector's start on."""
-    if "snapshot.mode" not in options:
-        copy_slot(stage, work.table, name)
-    topics = [f"{name}.public.{table}" for table in work.names]
+def measured(stage: Stage[S], work: Work, contender: Contender) -> dict[str, float]:
+    """One connector over rows that stand there: events per second by the broker's clock, CPU per event, and the most memory, from
+    the first record that is seen on; of one transaction, which is seen at once, from the connector's start on."""
+    name, runner = contender.name, contender.runner
+    topics = [stage.server.topic(name, table) for table in work.names]
     if len(topics) > 1:
         make_topics(stage.kafka.bootstrap, topics)
-    begun = cpu_s(tree(stage.worker.pid))
-    stage.start(name, stage.config(name, work.table, options))
+    begun = cpu_s(tree(runner.pid))
+    contender.begin()
     samples: list[tuple[int, float]] = []
+    memory = 0.0
     deadline = time.monotonic() + TIMEOUT_S
     records = work.records or work.rows
     while not samples or samples[-1][0] < records:
         count = sum(stored(stage.kafka.bootstrap, topic) for topic in topics)
-        pids = tree(stage.worker.pid)
+        pids = tree(runner.pid)
         if count:
             samples.append((count, cpu_s(pids)))
-            stage.memory.append(max(map(rss_mb, ([pid] for pid in pids if _is_task(pid))), default=0.0))
+            memory = max(memory, runner.memory_mb(pids))
         else:
-            stage.failed(name)
+            runner.check(name)
         if time.monotonic() > deadline:
-            stage.failed(name)
+            runner.check(name)
             sys.exit(f"{name}: {samples[-1:]} of {records}")
         time.sleep(POLL_S * len(topics))
     (n0, cpu0), (n1, cpu1) = samples[0] if samples[0][0] < records else (0, begun), samples[-1]
-    if work.ordered:
-        heads = {topic: work.heads() for topic in topics}
-        sample: list[bytes] | None = [] if work.values else None
-        seconds = check_topics(stage.kafka.bootstrap, heads, exact=work.exact, versions=work.versions, sample=sample)
-        if sample is not None:
-            with stage.connect() as connection:
-                if not check_values(stage.rest, connection, work.table, sample):
-                    sys.exit(f"{name}: no record was decoded")
-    else:
-        seconds = check_rows(stage.kafka.bootstrap, topics[0], work.rows)
-    stage.stop(name)
+    seconds = _checked(stage, work, contender, topics)
+    runner.remove(name)
+    stage.server.forget(name)
     per_event = (cpu1 - cpu0) / max(n1 - n0, 1) * records / work.rows
-    return {"events_per_s": work.rows / seconds, "cpu_us_per_event": per_event * 1e6}
+    return {"events_per_s": work.rows / seconds, "cpu_us_per_event": per_event * 1e6, "rss_mb": memory}
+
+
+def _checked(stage: Stage[S], work: Work, contender: Contender, topics: Sequence[str]) -> float:
+    """The seconds between the first and the last record; ends the benchmark where one is missing, other or there again."""
+    bootstrap = stage.kafka.bootstrap
+    if not work.ordered:
+        return check_rows(bootstrap, topics[0], work.rows)
+    sample: list[bytes] | None = [] if work.values else None
+    heads = {topic: work.heads() for topic in topics}
+    seconds = check_topics(bootstrap, heads, exact=work.exact, versions=work.versions, sample=sample)
+    if sample is not None:
+        row_of = partial(stage.server.row, work.table)
+        if not check_values(contender.runner.registry, row_of, work.table, sample):
+            sys.exit(f"{contender.name}: no record was decoded")
+    return seconds
 
 
 def _is_task(pid: int) -> bool:
@@ -186,36 +180,17 @@ def _is_task(pid: int) -> bool:
         return False
 
 
-def compiled(folder: Path) -> Path:
-    source, program = Path(__file__).with_name("drain.c"), folder / "drain"
+def compiled(source: Path, folder: Path) -> Path:
+    program = folder / source.stem
     subprocess.run(["gcc", "-O2", "-o", str(program), str(source)], check=True)
     return program
 
 
-def trusted(postgres: EmbeddedPostgres) -> None:
-    """The C program does not speak SCRAM: its role may come in from this host without a password."""
-    with psycopg.connect(postgres.dsn("bench"), autocommit=True) as connection:
-        connection.execute(f"create role {USER} superuser replication login")
-        rules = postgres.data / "pg_hba.conf"
-        rules.write_text(f"host all,replication {USER} 127.0.0.1/32 trust\n" + rules.read_text())
-        connection.execute("select pg_reload_conf()")
-
-
-def encrypting(postgres: EmbeddedPostgres) -> None:
-    """The server offers TLS, with a certificate that nobody has signed."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bench")])
-    now = datetime.now(UTC)
-    built = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(1))
-    pem = built.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
-    file, owner = postgres.data / "server.pem", postgres.data.stat()
-    file.write_bytes(pem + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    file.chmod(0o600)
-    os.chown(file, owner.st_uid, owner.st_gid)
-    with psycopg.connect(postgres.dsn("bench"), autocommit=True) as connection:
-        for setting in ("ssl_cert_file = 'server.pem'", "ssl_key_file = 'server.pem'", "ssl = on"):
-            connection.execute(f"alter system set {setting}")
-        connection.execute("select pg_reload_conf()")
+def input_ended() -> Callable[[], bool]:
+    """Of a program that another one ends: whether its input was closed."""
+    ended = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    return ended.is_set
 
 
 def healthy(rest: httpx.Client) -> bool:
@@ -226,12 +201,9 @@ def healthy(rest: httpx.Client) -> bool:
 
 
 @contextmanager
-def running(root: Path, settings: Mapping[str, str]) -> Iterator[Stage]:
-    """The parts on one machine in a folder; `settings` are PostgreSQL's."""
-    root.chmod(0o711)
-    with EmbeddedPostgres(root / "postgres", settings) as postgres, EmbeddedKafka(root / "kafka") as kafka:
-        postgres.create_database("bench")
-        trusted(postgres)
+def running(root: Path, server: S) -> Iterator[Stage[S]]:
+    """A broker and our worker in a folder, beside the server."""
+    with EmbeddedKafka(root / "kafka") as kafka:
         (port,) = free_ports(1)
         properties = root / "worker.properties"
         properties.write_text(
@@ -243,6 +215,6 @@ def running(root: Path, settings: Mapping[str, str]) -> Iterator[Stage]:
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as rest:
                 wait("the worker is ready", lambda: healthy(rest), 120, 0.1)
-                yield Stage(postgres, kafka, worker, rest, compiled(root))
+                yield Stage(server, kafka, Runner(rest, worker.pid, rest))
         finally:
             worker.stop(timeout_s=25)

@@ -6,29 +6,28 @@ import datetime as dt
 import json
 import sys
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from io import BytesIO
 from typing import Any
 
 import fastavro
 import httpx
-import psycopg
-from psycopg.rows import dict_row
 
 EPOCH = dt.datetime(1970, 1, 1)
 
 
-def check_values(rest: httpx.Client, connection: psycopg.Connection[Any], table: str, values: Iterable[bytes]) -> int:
+def check_values(
+    registry: httpx.Client, row_of: Callable[[int], Mapping[str, Any]], table: str, values: Iterable[bytes]
+) -> int:
     """How many records there were: each `after` is the table's row, by every column."""
     schemas: dict[int, Any] = {}
     count = 0
     for value in values:
         number = int.from_bytes(value[1:5], "big")
         if number not in schemas:
-            schemas[number] = fastavro.parse_schema(json.loads(rest.get(f"/schemas/ids/{number}").json()["schema"]))
+            schemas[number] = fastavro.parse_schema(json.loads(registry.get(f"/schemas/ids/{number}").json()["schema"]))
         after = fastavro.schemaless_reader(BytesIO(value[5:]), schemas[number], None)["after"]
-        with connection.cursor(row_factory=dict_row) as cursor:
-            row = cursor.execute(f"select * from {table} where id = %s", (after["id"],)).fetchone() or {}
+        row = row_of(after["id"])
         different = [name for name in row.keys() | after.keys() if not _same(row.get(name), after.get(name))]
         if different or not row:
             sys.exit(f"{table}: row {after['id']} differs in {sorted(different)}")
@@ -39,8 +38,8 @@ def check_values(rest: httpx.Client, connection: psycopg.Connection[Any], table:
 def _same(row: Any, found: Any) -> bool:
     """A value of the table and its form in Debezium's records."""
     if isinstance(row, dt.datetime):
-        if row.tzinfo:
-            return dt.datetime.fromisoformat(found) == row
+        if isinstance(found, str):
+            return dt.datetime.fromisoformat(found) == (row if row.tzinfo else row.replace(tzinfo=dt.UTC))
         if isinstance(found, dt.datetime):
             return found.replace(tzinfo=None) == row
         return (row - EPOCH) // dt.timedelta(microseconds=1) == found

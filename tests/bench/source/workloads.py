@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from .latency import RATE, latency
-from .stage import NAP_US, Stage, Work, discard, drained
+from .latency import latency
+from .postgres import NAP_US, PostgresStage, discard, drained
+from .server import RATE
+from .stage import Work
 
 Head = tuple[str, int]
 """What the head of a record says: `c`, `u` (a row of version 0 or 1, nothing before), `b` (a row before), `-` (no value), and the key."""
@@ -120,9 +122,9 @@ SNAPSHOT_ROWS: Final = 5_000_000
 NAMES: Final = (*WORKLOADS, "w8", "w9")
 
 
-def prepare(stage: Stage, one: Workload, rows: int) -> None:
+def prepare(stage: PostgresStage, one: Workload, rows: int) -> None:
     """Tables, publication, and a slot in front of the load that is copied for every contender."""
-    with stage.connect() as connection:
+    with stage.server.connect() as connection:
         connection.execute("set synchronous_commit = off")
         for table in one.names:
             connection.execute(f"create table {table} ({one.columns})")
@@ -136,12 +138,12 @@ def prepare(stage: Stage, one: Workload, rows: int) -> None:
         for statement in one.load:
             connection.execute(statement.format(rows=rows))
         connection.execute("checkpoint")
-        stage.ends[one.name] = connection.execute("select pg_current_wal_insert_lsn()::text").fetchone()[0]  # type: ignore[index]
+        stage.server.ends[one.name] = connection.execute("select pg_current_wal_insert_lsn()::text").fetchone()[0]  # type: ignore[index]
         stage.rows[one.name] = rows
         connection.execute("select pg_logical_emit_message(true, 'end', '')")
 
 
-def run(stage: Stage, name: str, scale: float, ways: dict[str, dict[str, str]]) -> dict[str, float]:
+def run(stage: PostgresStage, name: str, scale: float, ways: dict[str, dict[str, str]]) -> dict[str, float]:
     """One workload once: printed, and its figures by names that end in its own."""
     if name == "w8":
         found = {key: value for rate in PACED for key, value in paced(stage, rate, scale).items()}
@@ -154,7 +156,7 @@ def run(stage: Stage, name: str, scale: float, ways: dict[str, dict[str, str]]) 
     return found
 
 
-def streamed(stage: Stage, one: Workload, scale: float, ways: dict[str, dict[str, str]]) -> dict[str, float]:
+def streamed(stage: PostgresStage, one: Workload, scale: float, ways: dict[str, dict[str, str]]) -> dict[str, float]:
     """Beside the line of the C program that naps."""
     rows = max(int(one.rows * scale) // 10_000, 1) * 10_000
     prepare(stage, one, rows)
@@ -170,13 +172,13 @@ def streamed(stage: Stage, one: Workload, scale: float, ways: dict[str, dict[str
     return figures
 
 
-def paced(stage: Stage, rate: int, scale: float) -> dict[str, float]:
+def paced(stage: PostgresStage, rate: int, scale: float) -> dict[str, float]:
     """So many rows a second in a thousand transactions."""
     found = latency(stage, max(int(PACED_S * scale), 5), rate // RATE, f"w8_{rate}")
     return {f"{name}_w8_{rate}": value for name, value in found.items()}
 
 
-def snapshots(stage: Stage, rows: int) -> dict[str, float]:
+def snapshots(stage: PostgresStage, rows: int) -> dict[str, float]:
     """One table read by one connection and by two."""
     prepare(stage, Workload("w9", "", rows, (steps(insert("w9"), 10_000),)), rows)
     figures = {}

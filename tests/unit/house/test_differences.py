@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from tests.genuine import deliberate
+from tests.integration.connectors.mysql.source import debezium_deliberate as of_mysql
 
 from . import proofs
 
@@ -31,6 +32,9 @@ TASK: Final = "integration/connectors/postgres/source/test_task.py"
 GENUINE: Final = (
     "integration/worker/rest/test_genuine_answers.py"
     "::test_ours_answers_as_the_genuine_one_but_for_what_is_other_on_purpose",
+)
+BESIDE_DEBEZIUM: Final = (
+    "integration/connectors/mysql/source/test_beside_debezium.py::test_the_same_statements_make_the_same_records",
 )
 UNAVAILABLE: Final = (
     "unit/connectors/postgres/config/test_posted_configs.py::test_what_is_not_available_is_refused_by_name"
@@ -278,6 +282,24 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
     "`<topic.prefix>.watermark`": (
         "unit/worker/source/test_runner.py::test_an_idle_source_writes_a_watermark_a_second_and_no_position",
     ),
+    # MySQL and MariaDB
+    **dict.fromkeys(
+        (
+            "`snapshot`, `file` and `pos` in `source` of rows of a snapshot of MySQL",
+            "`pos` in `source` inside a transaction of MariaDB",
+            "`tableChanges` of schema change events",
+            "schema change events of tables that stand there at the start",
+            "schema change events of `CREATE INDEX` and `RENAME TABLE`, and their `thread`",
+            "transaction metadata of statements about tables",
+            "tombstones of tables without a key",
+            "members of `enum` with a comma",
+            "`uuid` of MariaDB",
+            "`json` of MariaDB",
+            "comments of columns",
+            "the default of a `timestamp`",
+        ),
+        BESIDE_DEBEZIUM,
+    ),
     # Metrics
     "a connector that is paused, stopped or FAILED": (
         "integration/worker/lag_probe/test_standing_tasks.py"
@@ -299,7 +321,9 @@ def test_every_difference_is_shown_by_a_test_and_every_entry_is_a_difference() -
     assert [row[0] for row in ROWS] == list(SHOWN_BY)
 
 
-@pytest.mark.parametrize("rule", [*deliberate.RULES, *deliberate.OF_REAL_WORKERS], ids=lambda rule: rule.why)
+@pytest.mark.parametrize(
+    "rule", [*deliberate.RULES, *deliberate.OF_REAL_WORKERS, *of_mysql.RULES], ids=lambda rule: rule.why
+)
 def test_every_answer_that_is_other_on_purpose_has_its_row(rule: deliberate.Rule) -> None:
     assert rule.row in SHOWN_BY
 

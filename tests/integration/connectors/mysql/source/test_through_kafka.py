@@ -185,6 +185,11 @@ def test_statements_about_captured_tables_are_told_of_at_their_place(
     assert decoder.decode(told.key()) == {"databaseName": "shop"}
     value = decoder.decode(told.value())
     assert value["ddl"] == "alter table shop.t add column n int default 5"
-    assert value["tableChanges"] == [{"type": "ALTER", "id": '"shop"."t"', "table": None}]
+    (change,) = value["tableChanges"]
+    assert (change["type"], change["id"]) == ("ALTER", '"shop"."t"')
+    assert change["table"]["primaryKeyColumnNames"] == ["id"]
+    columns = [(one["name"], one["typeName"], one["length"], one["optional"]) for one in change["table"]["columns"]]
+    assert columns == [("id", "INT", 11, False), ("v", "VARCHAR", 40, True), ("n", "INT", 11, True)]
+    assert change["table"]["columns"][2]["defaultValueExpression"] == "5"
     places = [tuple(one["source"][name] for name in PLACE) for one in (records[1], value, records[2])]
     assert places == sorted(set(places))

@@ -1,0 +1,1 @@
+"""The benchmark of the MySQL and MariaDB source."""
