@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from cdcworker.connectors.api.abilities import RoleOption
 from cdcworker.connectors.config import refusals
 from cdcworker.connectors.config.allowed_hosts import host_list
 from cdcworker.connectors.config.allowed_paths import NOT_ALLOWED, allowed_path
@@ -89,6 +90,14 @@ BUCKETS: Final = ConfigKey(
     group=GROUP,
     doc="Files per table of current state in Parquet, each with a share of the keys; set when a table is created.",
     connects=False,
+)
+
+ROLE_SCHEMAS: Final = RoleOption(
+    "schemas",
+    "--schema",
+    "Where tables go: warehouse.schema, or the schemas of the source.",
+    repeated=True,
+    placeholder="NAME",
 )
 
 
