@@ -15,6 +15,7 @@ SERVERS := $(VENV)/servers
 GATEWAY := $(VENV)/versitygw
 CONVERTER := $(VENV)/converter
 CLIENTS := $(VENV)/clients
+CLICKHOUSE := $(VENV)/clickhouse
 BROWSER := $(VENV)/browser
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
@@ -41,8 +42,8 @@ $(STAMP): $(LOCKS) pyproject.toml setup.py
 jars: env
 	@$(BIN)/cdcworker jars fetch
 
-# PostgreSQL of other versions, MariaDB and a server of S3, for tests. Without them those tests are skipped.
-servers: $(SERVERS)/.installed $(GATEWAY)/.installed
+# PostgreSQL of other versions, MariaDB, a server of S3 and ClickHouse's engine, for tests. Without them those tests are skipped.
+servers: $(SERVERS)/.installed $(GATEWAY)/.installed $(CLICKHOUSE)/.installed
 
 $(SERVERS)/.installed: locks/servers.json tests/servers.py $(STAMP)
 	@rm -rf $(SERVERS)
@@ -55,6 +56,11 @@ $(GATEWAY)/.installed: $(wildcard locks/versitygw/*) $(STAMP)
 	@cd locks/versitygw && CGO_ENABLED=0 nice go build -mod=readonly -trimpath -o $(abspath $(GATEWAY))/versitygw \
 	  github.com/versity/versitygw/cmd/versitygw \
 	  && touch $(abspath $@) || echo "versitygw cannot be built here: tests with a server of S3 are skipped" >&2
+
+$(CLICKHOUSE)/.installed: locks/clickhouse.txt $(STAMP)
+	@rm -rf $(CLICKHOUSE) && mkdir -p $(CLICKHOUSE)
+	@$(PIP) --no-deps --require-hashes --only-binary=:all: --target $(CLICKHOUSE) -r $< \
+	  && touch $@ || echo "ClickHouse's engine cannot be had here: its tests are skipped" >&2
 
 # Confluent's AvroConverter with all that it needs (200 MB), for the long tier.
 converter: $(CONVERTER)/.installed
@@ -156,11 +162,13 @@ audit: env
 # The locks, anew, from what pyproject.toml asks for; needs uv.
 locks:
 	@for name in all worker spark; do \
-	  case $$name in all) more=--all-extras;; worker) more="-c locks/all.txt";; spark) more="--extra spark --extra java --extra s3 --extra mysql -c locks/all.txt";; esac; \
+	  case $$name in all) more=--all-extras;; worker) more="-c locks/all.txt";; spark) more="--extra spark --extra java --extra s3 --extra mysql --extra clickhouse -c locks/all.txt";; esac; \
 	  uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header -p 3.11 --universal -q $$more -o locks/$$name.txt >/dev/null || exit 1; \
 	done
 	@uv pip compile locks/converter.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \
 	  -q -o locks/converter.txt >/dev/null
+	@uv pip compile locks/clickhouse.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \
+	  -q -o locks/clickhouse.txt >/dev/null
 	@uv pip compile locks/browser.in --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \
 	  -q -o locks/browser.txt >/dev/null
 	@uv pip compile locks/clients.in --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \

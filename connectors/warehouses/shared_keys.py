@@ -32,7 +32,7 @@ PORT: Final = ConfigKey(
     validator=between(1, 65535),
     importance="HIGH",
     group=GROUP,
-    doc="Port of the target; unless it is given, 5432 for PostgreSQL and 3306 for MySQL.",
+    doc="Port of the target; unless it is given, 5432 for PostgreSQL, 3306 for MySQL, and for ClickHouse 8123 or with TLS 8443.",
     connects=True,
 )
 USER: Final = ConfigKey(
@@ -40,7 +40,7 @@ USER: Final = ConfigKey(
     default="",
     importance="HIGH",
     group=GROUP,
-    doc="A role, or in MySQL a user, that may create tables.",
+    doc="A role, or in MySQL and ClickHouse a user, that may create tables.",
     connects=True,
 )
 PASSWORD: Final = ConfigKey(
@@ -67,7 +67,7 @@ SCHEMA: Final = ConfigKey(
     "warehouse.schema",
     default="",
     group=GROUP,
-    doc="Schema, in MySQL database, of all tables; empty: as in the source.",
+    doc="Schema, in MySQL and ClickHouse database, of all tables; empty: as in the source.",
     connects=False,
 )
 PATH: Final = ConfigKey(
