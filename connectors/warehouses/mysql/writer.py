@@ -22,7 +22,7 @@ from cdcworker.connectors.warehouses.mysql.load import RowExistsError
 from cdcworker.connectors.warehouses.mysql.snapshot_read import read
 from cdcworker.connectors.warehouses.sql.ledger import Epoch
 from cdcworker.connectors.warehouses.sql.stage_rows import StageRows
-from cdcworker.connectors.warehouses.sql.target_table import TombstonePlace
+from cdcworker.connectors.warehouses.sql.target_table import KEPT, TombstonePlace
 from cdcworker.connectors.warehouses.sql.writer import (
     PRUNE_EVERY_S,
     FreshRowExistsError,
@@ -214,5 +214,9 @@ class MySqlWriter(SqlWriter["Connection", statements.TargetTable]):
             connection.do(statements.drop_buried(stage, TombstonePlace(self._ledger.sink, batch.table)))
         if floor is not None:
             connection.do(statements.drop_older(stage, floor))
-        texts = (statements.update(target, stage, staged.bits), statements.insert(target, stage, staged.bits))
-        return sum(connection.do(text) for text in texts)
+        update, insert = (each(target, stage, staged.bits) for each in (statements.update, statements.insert))
+        if not target.unique:
+            return connection.do(update) + connection.do(insert)
+        # Rows that keep what is there find it before whole rows of the same batch, which are of other keys, come.
+        kept = connection.do(f"{update} and s.{statements.quote(KEPT)} is not null") if staged.bits else 0
+        return kept + connection.put(statements.upsert(target, stage, staged.bits))
