@@ -63,6 +63,7 @@ class MySqlWriter(SqlWriter["Connection", statements.TargetTable]):
         super().__init__(ledger, TargetCatalog(ledger, schema, output), statements, schema, output)
         self._login = login
         self._stages = staging.Stages()
+        self._ahead = staging.TextAhead()
 
     # -- the seam -----------------------------------------------------------------------------------------------------
 
@@ -195,9 +196,21 @@ class MySqlWriter(SqlWriter["Connection", statements.TargetTable]):
         staging.fill(connection, target, name, rows, unchanged, origins, staged.keep_key)
         return name
 
+    def _split_fresh(
+        self, target: statements.TargetTable, batch: TableBatch, late: bool
+    ) -> tuple[pa.Table | None, TableBatch]:
+        fresh, rest = super()._split_fresh(target, batch, late)
+        if fresh is not None:
+            self._ahead.begin(self._connection, target, fresh)
+        return fresh, rest
+
+    def close(self) -> None:
+        super().close()
+        self._ahead.close()
+
     def _insert(self, connection: Connection, target: statements.TargetTable, topic: str, rows: pa.Table) -> None:
         try:
-            staging.insert(connection, target, rows)
+            self._ahead.insert(connection, target, rows)
         except RowExistsError as exc:
             raise FreshRowExistsError(topic) from exc
 
