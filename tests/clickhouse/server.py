@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import shutil
 import sys
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from cdcworker.connectors.warehouses.clickhouse.client import Client, ServerPlace
-from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.devstack.ports import free_ports
 from cdcworker.worker.devstack.process import EmbeddedServer, Program
 
@@ -44,11 +44,14 @@ class ClickHouseServer(EmbeddedServer):
         self._child.wait_until(self._answers, START_S_MAX)
 
     def _answers(self) -> bool:
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=1)
         try:
-            self._client.do("select 1")
-        except CdcError:
+            connection.request("GET", "/ping")
+            return connection.getresponse().status == 200
+        except OSError:
             return False
-        return True
+        finally:
+            connection.close()
 
     @property
     def pid(self) -> int:

@@ -108,29 +108,33 @@ class ClickHouseTables:
         )
 
     def known(self, columns: Sequence[FoundColumn], schema: pa.Schema, where: Where) -> pa.Schema:
-        """Returns the columns of the last state with the types that the table has for them now: somebody may have changed them."""
+        """Returns the columns of the last state with the names and types that the table has for them now, without those that it has no
+        more: somebody may have changed them."""
         import pyarrow as pa
 
         fields = []
         for field in schema:
             there = _column_of(columns, field)
-            kind = field.type if there is None else types.arrow_of(there.type, field.type)
+            if there is None:
+                continue
+            kind = types.arrow_of(there.type, field.type)
             if kind is None:
-                text = f"the column has the type {there.type if there else ''}, which the sink does not fill"
+                text = f"the column has the type {there.type}, which the sink does not fill"
                 raise CdcError(SCHEMA_REFUSED, text, where={**where, "column": field.name})
-            fields.append(pa.field(field.name, kind, metadata=field.metadata))
+            fields.append(pa.field(there.name, kind, metadata=field.metadata))
         return target_columns.schema_of(fields)
 
-    def alter(self, place: Place, schema: pa.Schema, where: Where) -> None:
-        """Gives a table the columns of a schema. Whatever of it was done before somebody died is not done again: what a column is
-        its comment says."""
+    def alter(self, place: Place, have: pa.Schema | None, schema: pa.Schema, where: Where) -> None:
+        """Gives a table the columns of a schema, and takes those that `have` has and that schema has not. Whatever of it was done before
+        somebody died is not done again: what a column is its comment says. Columns that neither knows are left alone."""
         columns = self.columns(place)
         found = {column.name: field for field in schema if (column := _column_of(columns, field)) is not None}
         wanted = {field.name for field in schema}
         names = {column.name: found[column.name].name for column in columns if column.name in found}
         added = [field for field in schema if field.name not in names.values()]
         self._check_key(columns, names, found, where)
-        gone = [column.name for column in columns if column.id and column.name not in found]
+        before = set() if have is None else {_id(field) for field in have if _id(field)}
+        gone = [column.name for column in columns if column.id in before and column.name not in found]
         taken = {column.name for column in columns if column.name not in names} - set(gone)
         if clash := taken.intersection(wanted):
             text = "a column of the table that is not the sink's has the name of one of the source's"

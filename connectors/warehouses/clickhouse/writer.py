@@ -210,9 +210,11 @@ class ClickHouseWriter(RecreatedTopics):
         if table.schema is None:
             optional = optional_key(part) if part.key else ()
             self._tables.create(table.place, schema, _names(part), optional)
-            self._tables.alter(table.place, schema, where)
+            self._tables.alter(table.place, None, schema, where)
         elif not (self._shaped.get(topic) or table.schema).equals(schema, check_metadata=True):
-            self._tables.alter(table.place, schema, where)
+            # Rows that are written late do no harm. Columns might.
+            self._still_ours()
+            self._tables.alter(table.place, table.schema, schema, where)
         if part.key and not table.state.key:
             table.state = replace(table.state, key=part.key)
         table.schema = self._shaped[topic] = schema
