@@ -199,11 +199,17 @@ def versions_of(rows: pa.Table, position: str) -> Any:
     )
 
 
-def numbers_of(rows: pa.Table, position: str, gone: bool | None) -> dict[str, Any]:
+def together(done: WrittenRows) -> tuple[pa.Table, Sequence[int]]:
+    """Returns all that is written as one table, which is inserted in one step, and for each row whether it says that one was deleted."""
+    rows = _concat([merge.tombstones_of(done.rows, False), done.gone])
+    return rows, [0] * done.rows.num_rows + [1] * done.gone.num_rows
+
+
+def numbers_of(rows: pa.Table, position: str, gone: Sequence[int] | None) -> dict[str, Any]:
     """Returns the columns that say which version rows are; `gone` None: of a table without a key."""
     import pyarrow as pa
 
-    out = {VERSION: versions_of(rows, position)}
+    out = {VERSION: versions_of(rows, position)} if rows.num_rows else {}
     if gone is not None:
-        out[GONE] = pa.array([int(gone)] * rows.num_rows, pa.uint8())
+        out[GONE] = pa.array(gone, pa.uint8())
     return out

@@ -123,11 +123,10 @@ class ClickHouseOfflineTables(ClickHouseWriter):
         if known is None or not known.equals(schema, check_metadata=False):
             raise CdcError(SCHEMA_REFUSED, "columns are the sink's own to change", where=where)
 
-    def _write(self, table: OpenTable, rows: pa.Table, position: str, is_gone: bool) -> None:
+    def _write(self, table: OpenTable, rows: pa.Table, numbers: Mapping[str, Any]) -> None:
         if table.orphans:
             raise CdcError(ROWLESS, "the row is not there", where={"topic": table.state.topic})
-        if not self._is_dry:
-            super()._write(table, rows, position, is_gone)
+        super()._write(table, rows, numbers)
 
     def _insert(self, place: Place, rows: pa.Table, numbers: Mapping[str, Any]) -> None:
         if not self._is_dry:

@@ -12,7 +12,7 @@ from cdcworker.connectors.api.table_batch import POSITION, SinkBatch, TableBatch
 from cdcworker.connectors.api.table_writer import TargetRows
 from cdcworker.connectors.sink_errors import FENCED, SCHEMA_REFUSED, TARGET_RESERVED, gone
 from cdcworker.connectors.warehouses import dropped_columns, staged_rows, target_columns
-from cdcworker.connectors.warehouses.clickhouse.affected_rows import numbers_of, written
+from cdcworker.connectors.warehouses.clickhouse.affected_rows import numbers_of, together, written
 from cdcworker.connectors.warehouses.clickhouse.client import Client
 from cdcworker.connectors.warehouses.clickhouse.ledger import BOOKKEEPING, ClickHouseLedger, Epoch
 from cdcworker.connectors.warehouses.clickhouse.tables import ClickHouseTables, Place
@@ -235,12 +235,12 @@ class ClickHouseWriter(RecreatedTopics):
         done = written(shape, part, self._output, floor, partial(self._tables.newest, table.place), looks=self._looks)
         table.orphans += done.orphans
         table.written += done.written
-        self._write(table, done.rows, position, False)
-        self._write(table, done.gone, position, True)
+        rows, gone = together(done)
+        self._write(table, rows, numbers_of(rows, position, gone))
 
-    def _write(self, table: OpenTable, rows: pa.Table, position: str, is_gone: bool) -> None:
+    def _write(self, table: OpenTable, rows: pa.Table, numbers: Mapping[str, Any]) -> None:
         if rows.num_rows:
-            self._insert(table.place, rows, numbers_of(rows, position, is_gone))
+            self._insert(table.place, rows, numbers)
 
     def _insert(self, place: Place, rows: pa.Table, numbers: Mapping[str, Any]) -> None:
         self._tables.insert(place, rows, numbers)
