@@ -16,6 +16,7 @@ GATEWAY := $(VENV)/versitygw
 AZURITE := $(VENV)/azurite
 CONVERTER := $(VENV)/converter
 CLIENTS := $(VENV)/clients
+CLICKHOUSE := $(VENV)/clickhouse
 BROWSER := $(VENV)/browser
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
@@ -42,8 +43,9 @@ $(STAMP): $(LOCKS) pyproject.toml setup.py
 jars: env
 	@$(BIN)/cdcworker jars fetch
 
-# PostgreSQL of other versions, MariaDB and a server of S3, for tests. Without them those tests are skipped.
-servers: $(SERVERS)/.installed $(GATEWAY)/.installed $(AZURITE)/.installed
+# PostgreSQL of other versions, MariaDB, servers of stores of objects and ClickHouse's engine, for tests. Without them those tests are
+# skipped.
+servers: $(SERVERS)/.installed $(GATEWAY)/.installed $(AZURITE)/.installed $(CLICKHOUSE)/.installed
 
 $(SERVERS)/.installed: locks/servers.json tests/servers.py $(STAMP)
 	@rm -rf $(SERVERS)
@@ -62,6 +64,11 @@ $(AZURITE)/.installed: $(wildcard locks/azurite/*) $(STAMP)
 	@rm -rf $(AZURITE) && mkdir -p $(AZURITE) && cp locks/azurite/*.json $(AZURITE)
 	@cd $(AZURITE) && nice npm ci --no-audit --no-fund --ignore-scripts --loglevel=error >/dev/null \
 	  && touch $(abspath $@) || echo "Azurite cannot be installed here: tests with Azure's store are skipped" >&2
+
+$(CLICKHOUSE)/.installed: locks/clickhouse.txt $(STAMP)
+	@rm -rf $(CLICKHOUSE) && mkdir -p $(CLICKHOUSE)
+	@$(PIP) --no-deps --require-hashes --only-binary=:all: --target $(CLICKHOUSE) -r $< \
+	  && touch $@ || echo "ClickHouse's engine cannot be had here: its tests are skipped" >&2
 
 # Confluent's AvroConverter with all that it needs (200 MB), for the long tier.
 converter: $(CONVERTER)/.installed
@@ -166,11 +173,13 @@ audit: env
 # The locks, anew, from what pyproject.toml asks for; needs uv.
 locks:
 	@for name in all worker spark; do \
-	  case $$name in all) more=--all-extras;; worker) more="-c locks/all.txt";; spark) more="--extra spark --extra java --extra s3 --extra gcs --extra azure --extra mysql -c locks/all.txt";; esac; \
+	  case $$name in all) more=--all-extras;; worker) more="-c locks/all.txt";; spark) more="--extra spark --extra java --extra s3 --extra gcs --extra azure --extra mysql --extra clickhouse -c locks/all.txt";; esac; \
 	  uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header -p 3.11 --universal -q $$more -o locks/$$name.txt >/dev/null || exit 1; \
 	done
 	@uv pip compile locks/converter.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \
 	  -q -o locks/converter.txt >/dev/null
+	@uv pip compile locks/clickhouse.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \
+	  -q -o locks/clickhouse.txt >/dev/null
 	@uv pip compile locks/browser.in --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \
 	  -q -o locks/browser.txt >/dev/null
 	@uv pip compile locks/clients.in --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \

@@ -51,6 +51,7 @@ NEEDS = {
     "gcs": ("fake-gcs-server",),
     "azure": ("azurite",),
     "mysql": ("mariadb",),
+    "clickhouse": ("clickhouse",),
     "browser": ("chromium",),
 }
 
@@ -81,6 +82,11 @@ def missing(part: str) -> str | None:
 
             if find_mariadb() is None:
                 return f"{part}: its programs are not here (make servers)"
+        elif part == "clickhouse":
+            from tests.clickhouse.server import find_engine
+
+            if find_engine() is None:
+                return f"{part}: its engine is not here (make servers)"
         elif part == "chromium":
             from tests.browser import problem
 
@@ -96,7 +102,7 @@ def missing(part: str) -> str | None:
     return None
 
 
-COSTS = {"spark": 20, "zookeeper": 10, "kafka": 5, "postgres": 2, "mysql": 2}
+COSTS = {"spark": 20, "zookeeper": 10, "kafka": 5, "postgres": 2, "mysql": 2, "clickhouse": 1}
 """About how many seconds a test takes that needs this."""
 CLASSES = (100, 25)
 """Modules of so many seconds, or more, begin before those of fewer."""
@@ -280,6 +286,17 @@ def mysql(devstack_dir: Path):
     programs = find_programs()
     assert programs is not None
     with serving(MariaDbServer(programs, devstack_dir / "mariadb")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def clickhouse(devstack_dir: Path):
+    """The session's ClickHouse: `.place()`, `.ask(*statements)`, `.rows(query)`, `.wipe()`. Its tests have the marker `clickhouse`."""
+    from tests.clickhouse.server import ClickHouseServer, find_engine
+
+    engine = find_engine()
+    assert engine is not None
+    with serving(ClickHouseServer(engine, devstack_dir / "clickhouse")) as server:
         yield server
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ weakly that it is found at once."""
 CACHING_SHA2: Final = "caching_sha2_password"
 """A way to log in that tells it only to a server that does not remember it."""
 _KNOWN: Final = b"\x01\x03"
+_FOUND: Final = re.compile(rb"Duplicates: (\d+)")
 
 
 class WeakLoginError(pymysql.err.OperationalError):  # type: ignore[misc]
@@ -128,6 +130,13 @@ class Connection(PlainConnection):  # type: ignore[misc]
             return int(self.query(statement))
         with self.cursor() as cursor:
             return int(cursor.execute(statement, parameters))
+
+    def put(self, statement: str) -> int:
+        """Executes an INSERT that updates rows which are there; returns how many rows it added or changed. The server counts a changed
+        row twice among those that it wrote, and once among those that it found."""
+        written = int(self.query(statement))
+        told = _FOUND.search(bytes(self._result.message or b"")) if self._result is not None else None
+        return written - int(told[1]) if told else written
 
     def load(self, statement: str, rows: memoryview) -> tuple[int, int]:
         """Executes a LOAD DATA LOCAL with these rows; returns how many were stored and how many warnings there were."""

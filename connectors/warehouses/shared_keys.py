@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from cdcworker.connectors.api.abilities import RoleOption
 from cdcworker.connectors.config import refusals
 from cdcworker.connectors.config.allowed_hosts import host_list
 from cdcworker.connectors.config.allowed_paths import NOT_ALLOWED, allowed_path
@@ -31,7 +32,7 @@ PORT: Final = ConfigKey(
     validator=between(1, 65535),
     importance="HIGH",
     group=GROUP,
-    doc="Port of the target; unless it is given, 5432 for PostgreSQL and 3306 for MySQL.",
+    doc="Port of the target; unless it is given, 5432 for PostgreSQL, 3306 for MySQL, and for ClickHouse 8123 or with TLS 8443.",
     connects=True,
 )
 USER: Final = ConfigKey(
@@ -39,7 +40,7 @@ USER: Final = ConfigKey(
     default="",
     importance="HIGH",
     group=GROUP,
-    doc="A role, or in MySQL a user, that may create tables.",
+    doc="A role, or in MySQL and ClickHouse a user, that may create tables.",
     connects=True,
 )
 PASSWORD: Final = ConfigKey(
@@ -66,7 +67,7 @@ SCHEMA: Final = ConfigKey(
     "warehouse.schema",
     default="",
     group=GROUP,
-    doc="Schema, in MySQL database, of all tables; empty: as in the source.",
+    doc="Schema, in MySQL and ClickHouse database, of all tables; empty: as in the source.",
     connects=False,
 )
 PATH: Final = ConfigKey(
@@ -89,6 +90,14 @@ BUCKETS: Final = ConfigKey(
     group=GROUP,
     doc="Files per table of current state in Parquet, each with a share of the keys; set when a table is created.",
     connects=False,
+)
+
+ROLE_SCHEMAS: Final = RoleOption(
+    "schemas",
+    "--schema",
+    "Where tables go: warehouse.schema, or the schemas of the source.",
+    repeated=True,
+    placeholder="NAME",
 )
 
 

@@ -173,10 +173,13 @@ class EmbeddedMariaDb(EmbeddedServer):
 
     def _places(self) -> list[str]:
         user = ["--user=root"] if os.geteuid() == 0 else []
-        return [f"--basedir={self._programs}", f"--datadir={self.directory / 'data'}", *user]
+        # A server that starts removes what others have in the folder of its temporary tables.
+        folders = [f"--datadir={self.directory / 'data'}", f"--tmpdir={self.directory / 'temporary'}"]
+        return [f"--basedir={self._programs}", *folders, *user]
 
     def _prepare(self) -> None:
-        (self.directory / "data").mkdir(parents=True, exist_ok=True)
+        for name in ("data", "temporary"):
+            (self.directory / name).mkdir(parents=True, exist_ok=True)
         account = self.directory / "account.sql"
         account.touch(mode=0o600)
         account.write_text(

@@ -7,10 +7,12 @@ import importlib.util
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from cdcworker.connectors.api.abilities import RoleRequest
 from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.api.sink import LedgerAccess
 from cdcworker.connectors.api.table_writer import TableWriter
 from cdcworker.connectors.sink_errors import TARGET_AUTH, TARGET_RIGHTS
+from cdcworker.connectors.sql_script import ScriptStep
 from cdcworker.connectors.warehouses.kind import (
     LedgerAdmin,
     ParsedConfig,
@@ -20,11 +22,13 @@ from cdcworker.connectors.warehouses.kind import (
     probed,
 )
 from cdcworker.connectors.warehouses.mysql.errors import CERTIFICATE, WEAK_LOGIN
+from cdcworker.connectors.warehouses.mysql.roles import HOST, SinkUser, sink_script
 from cdcworker.connectors.warehouses.output_config import output_of, position_column
 from cdcworker.connectors.warehouses.shared_keys import (
     HOSTNAME,
     PASSWORD,
     PORT,
+    ROLE_SCHEMAS,
     SCHEMA,
     SSLMODE,
     SSLROOTCERT,
@@ -104,6 +108,11 @@ def probe(config: ParsedConfig) -> Sequence[CheckFinding]:
     return probed(lambda: connection.probe(login(config)), _KEY_OF_ERROR)
 
 
+def role_script(wanted: RoleRequest) -> list[ScriptStep]:
+    """Returns the SQL for the user of a sink; the database that is named says nothing, for MySQL has none above its schemas."""
+    return sink_script(SinkUser(wanted.role, wanted.options["schemas"], wanted.options.get("host", "%")))
+
+
 def problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:
     """Returns what is missing: keys, and the driver."""
     yield from missing(config, "warehouse.hostname", "warehouse.user")
@@ -121,6 +130,8 @@ MYSQL: Final = WarehouseKind(
     # A server that is away refuses connections: it does not look empty.
     location=lambda _config: "",
     probe=probe,
+    role_options=(ROLE_SCHEMAS, HOST),
+    role_script=role_script,
     open=open_writer,
     admin=open_admin,
     dead_letters=open_dead_letters,

@@ -3,7 +3,8 @@ column by column."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.arrow.array_ops import one
@@ -32,26 +33,46 @@ class RowExistsError(CdcError):
         super().__init__(TARGET_VALUE, "a row of the same key is there already")
 
 
+@dataclass(frozen=True, slots=True)
+class LoadText:
+    """Rows as the text of a LOAD DATA: `places` name what its columns are, and `sets` how those of bytes are read."""
+
+    places: Sequence[str]
+    sets: Sequence[str]
+    rows: int
+    content: memoryview
+
+
 def load(connection: Connection, table: str, columns: Mapping[str, Any]) -> int:
     """Stores the columns in a table, in SQL; returns the number of rows. RowExistsError where one of their keys is there; CdcError
     `spark.target_value` where the server would have stored something else than it was given."""
+    rows = 0
+    for chunk in _chunks(columns):
+        if connection.server.loads:
+            rows += send(connection, table, text_of(chunk))
+        else:
+            rows += _insert(connection, table, chunk)
+    return rows
+
+
+def is_one_piece(rows: pa.Table) -> bool:
+    """Returns whether the text of rows is held whole anyway."""
+    return bool(rows.num_rows <= CHUNK_ROWS and rows.nbytes <= CHUNK_BYTES // 4)
+
+
+def _chunks(columns: Mapping[str, Any]) -> Iterator[dict[str, pa.Array]]:
     import pyarrow as pa
 
     if not columns:
-        return 0
-    parts = {name: pa.chunked_array([column]) for name, column in columns.items()}
-    rows = pa.table(parts)
+        return
+    rows = pa.table({name: pa.chunked_array([column]) for name, column in columns.items()})
     size = max(1, min(CHUNK_ROWS, CHUNK_BYTES * rows.num_rows // max(1, rows.nbytes)))
     for start in range(0, rows.num_rows, size):
-        chunk = {name: one(rows[name].slice(start, size)) for name in rows.column_names}
-        if connection.server.loads:
-            _load(connection, table, chunk)
-        else:
-            _insert(connection, table, chunk)
-    return int(rows.num_rows)
+        yield {name: one(rows[name].slice(start, size)) for name in rows.column_names}
 
 
-def _load(connection: Connection, table: str, columns: Mapping[str, pa.Array]) -> None:
+def text_of(columns: Mapping[str, pa.Array]) -> LoadText:
+    """Returns the text of rows; any thread may make it."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -64,17 +85,24 @@ def _load(connection: Connection, table: str, columns: Mapping[str, pa.Array]) -
             places.append(f"@c{number}")
             sets.append(f"{statements.quote(name)} = unhex(@c{number})")
             texts.append(hexes(column))
-    lines = pc.binary_join_element_wise(*(pc.fill_null(text, b"\\N") for text in texts), pa.scalar(b"\t"))
-    lines = pc.binary_join_element_wise(lines, pa.scalar(b""), pa.scalar(b"\n"))
+    texts = [pc.fill_null(text, b"\\N") if text.null_count else text for text in texts]
+    texts[-1] = pc.binary_join_element_wise(texts[-1], pa.scalar(b""), pa.scalar(b"\n"))
+    lines = pc.binary_join_element_wise(*texts, pa.scalar(b"\t")) if len(texts) > 1 else texts[0]
     ends, content = parts(lines)
+    return LoadText(places, sets, len(lines), memoryview(content)[ends[0] : ends[-1]])
+
+
+def send(connection: Connection, table: str, text: LoadText) -> int:
+    """Stores rows as text in a table, as `load` does."""
     statement = (
         f"load data local infile 'rows' into table {table} character set utf8mb4"
         r" fields terminated by '\t' escaped by '\\' lines terminated by '\n'"
-        f" ({', '.join(places)})" + (f" set {', '.join(sets)}" if sets else "")
+        f" ({', '.join(text.places)})" + (f" set {', '.join(text.sets)}" if text.sets else "")
     )
-    stored, warnings = connection.load(statement, memoryview(content)[ends[0] : ends[-1]])
-    if warnings or stored != len(lines):
+    stored, warnings = connection.load(statement, text.content)
+    if warnings or stored != text.rows:
         _judge(connection)
+    return text.rows
 
 
 def _judge(connection: Connection) -> None:
@@ -88,12 +116,14 @@ def _judge(connection: Connection) -> None:
     raise CdcError(TARGET_VALUE, f"error {min(numbers)} (while rows were loaded)") from cause
 
 
-def _insert(connection: Connection, table: str, columns: Mapping[str, pa.Array]) -> None:
+def _insert(connection: Connection, table: str, columns: Mapping[str, pa.Array]) -> int:
     """The same by INSERT, which is slower."""
     head = f"insert into {table} ({statements.listed(list(columns))}) values ".encode()
     limit = min(STATEMENT_BYTES, connection.server.packet - len(head) - 1024)
-    for rows in _pieces(_rows(columns), limit):
-        _run(connection, head + rows)
+    rows = _rows(columns)
+    for piece in _pieces(rows, limit):
+        _run(connection, head + piece)
+    return len(rows)
 
 
 def _run(connection: Connection, statement: bytes) -> None:

@@ -24,8 +24,11 @@ from cdcworker.connectors.warehouses.mysql.connection import BOOKKEEPING
 from cdcworker.connectors.warehouses.sql.stage_rows import bits_of
 from cdcworker.connectors.warehouses.sql.target_table import KEPT, ORIGIN_KEY, STAGE_KEY
 from cdcworker.connectors.warehouses.sql.versions import StagedBatch
+from cdcworker.schemas.threads import thread_pool
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
     import pyarrow as pa
     from cdcworker.connectors.mysql_client.client import Connection
 
@@ -173,9 +176,36 @@ def _moments(times: pa.Array) -> pa.Array:
     return pc.strftime(times.cast(pa.timestamp("us")), format="%Y-%m-%d %H:%M:%S").cast(pa.string())
 
 
-def insert(connection: Connection, target: statements.TargetTable, rows: pa.Table) -> None:
-    """Straight into the table; RowExistsError where it holds a row of one of the keys."""
-    load.load(connection, target.name, {**_values(target, rows), target.position: one(rows[POSITION])})
+class TextAhead:
+    """The text of fresh rows, which a thread makes while the server works at what goes into their table before them."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._made: tuple[pa.Table, Future[load.LoadText]] | None = None
+
+    def begin(self, connection: Connection | None, target: statements.TargetTable, rows: pa.Table) -> None:
+        """Begins to make the text of rows that are inserted soon, unless it is too long to be held beside other rows."""
+        self._made = None
+        if connection is None or not connection.server.loads or not load.is_one_piece(rows):
+            return
+        self._pool = self._pool or thread_pool(1, "mysql-text")
+        self._made = (rows, self._pool.submit(lambda: load.text_of(_fresh(target, rows))))
+
+    def insert(self, connection: Connection, target: statements.TargetTable, rows: pa.Table) -> None:
+        """Straight into the table; RowExistsError where it holds a row of one of the keys."""
+        made, self._made = self._made, None
+        if made is not None and made[0] is rows:
+            load.send(connection, target.name, made[1].result())
+        else:
+            load.load(connection, target.name, _fresh(target, rows))
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _fresh(target: statements.TargetTable, rows: pa.Table) -> dict[str, Any]:
+    return {**_values(target, rows), target.position: one(rows[POSITION])}
 
 
 def append(connection: Connection, target: statements.TargetTable, batch: TableBatch) -> None:

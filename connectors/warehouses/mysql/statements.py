@@ -222,7 +222,7 @@ def update(target: TargetTable, stage_name: str, bits: Mapping[str, int]) -> str
     position, staged = quote(target.position), quote(POSITION)
     return f"""update {stage_name} s straight_join {target.name} t on {target.on("t", "s")}
         set {", ".join([*sets, f"t.{position} = s.{staged}"])}
-        where t.{position} is null or t.{position} < s.{staged}"""
+        where (t.{position} is null or t.{position} < s.{staged})"""
 
 
 def insert(target: TargetTable, stage_name: str, bits: Mapping[str, int]) -> str:
@@ -232,6 +232,25 @@ def insert(target: TargetTable, stage_name: str, bits: Mapping[str, int]) -> str
     whole = f" and s.{quote(KEPT)} is null" if bits else ""
     return f"""insert into {target.name} ({names}) select {values} from {stage_name} s
         left join {target.name} t on {target.on("t", "s")} where {target.there} is null{whole}"""
+
+
+def upsert(target: TargetTable, stage_name: str, bits: Mapping[str, int]) -> str:
+    """Rows that came whole, into a table that refuses nothing but a second row of a key: those that are not there, and those that are newer
+    than what is. The server finds a row's own by trying to insert it, and writes no rows down in between as an UPDATE of a join does.
+    The position is set last: what is set before is decided by it."""
+    stamps = {column.name: column.value for column in target.stamps}
+    names = [*target.names, *stamps, target.position]
+    taken = ", ".join([listed(target.names, "s."), *stamps.values(), f"s.{quote(POSITION)}"])
+    position = quote(target.position)
+    newer = f"{target.name}.{position} is null or {target.name}.{position} < values({position})"
+    sets = ", ".join(
+        f"{target.name}.{quote(name)} = if({newer}, values({quote(name)}), {target.name}.{quote(name)})"
+        for name in names
+        if name not in target.key
+    )
+    whole = f" where s.{quote(KEPT)} is null" if bits else ""
+    return f"""insert into {target.name} ({listed(names)}) select {taken} from {stage_name} s{whole}
+        on duplicate key update {sets}"""
 
 
 def truncate(target: TargetTable, floor: bytes) -> str:

@@ -22,7 +22,7 @@ from cdcworker.connectors.warehouses.mysql.load import RowExistsError
 from cdcworker.connectors.warehouses.mysql.snapshot_read import read
 from cdcworker.connectors.warehouses.sql.ledger import Epoch
 from cdcworker.connectors.warehouses.sql.stage_rows import StageRows
-from cdcworker.connectors.warehouses.sql.target_table import TombstonePlace
+from cdcworker.connectors.warehouses.sql.target_table import KEPT, TombstonePlace
 from cdcworker.connectors.warehouses.sql.versions import SqlVersions
 from cdcworker.connectors.warehouses.sql.writer import (
     PRUNE_EVERY_S,
@@ -67,6 +67,7 @@ class MySqlWriter(SqlWriter["Connection", statements.TargetTable]):
         self._versions: SqlVersions[Connection, statements.TargetTable] = SqlVersions(
             ledger.sink, version_statements, staging.VersionStages(self._stages)
         )
+        self._ahead = staging.TextAhead()
 
     # -- the seam -----------------------------------------------------------------------------------------------------
 
@@ -211,9 +212,21 @@ class MySqlWriter(SqlWriter["Connection", statements.TargetTable]):
         staging.fill(connection, target, name, rows, unchanged, origins, staged.keep_key)
         return name
 
+    def _split_fresh(
+        self, target: statements.TargetTable, batch: TableBatch, late: bool
+    ) -> tuple[pa.Table | None, TableBatch]:
+        fresh, rest = super()._split_fresh(target, batch, late)
+        if fresh is not None:
+            self._ahead.begin(self._connection, target, fresh)
+        return fresh, rest
+
+    def close(self) -> None:
+        super().close()
+        self._ahead.close()
+
     def _insert(self, connection: Connection, target: statements.TargetTable, topic: str, rows: pa.Table) -> None:
         try:
-            staging.insert(connection, target, rows)
+            self._ahead.insert(connection, target, rows)
         except RowExistsError as exc:
             raise FreshRowExistsError(topic) from exc
 
@@ -230,5 +243,9 @@ class MySqlWriter(SqlWriter["Connection", statements.TargetTable]):
             connection.do(statements.drop_buried(stage, TombstonePlace(self._ledger.sink, batch.table)))
         if floor is not None:
             connection.do(statements.drop_older(stage, floor))
-        texts = (statements.update(target, stage, staged.bits), statements.insert(target, stage, staged.bits))
-        return sum(connection.do(text) for text in texts)
+        update, insert = (each(target, stage, staged.bits) for each in (statements.update, statements.insert))
+        if not target.unique:
+            return connection.do(update) + connection.do(insert)
+        # Rows that keep what is there find it before whole rows of the same batch, which are of other keys, come.
+        kept = connection.do(f"{update} and s.{statements.quote(KEPT)} is not null") if staged.bits else 0
+        return kept + connection.put(statements.upsert(target, stage, staged.bits))

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from cdcworker.connectors.api.abilities import RoleOption, RoleRequest
+from cdcworker.connectors.api.abilities import RoleRequest
 from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.api.sink import LedgerAccess
 from cdcworker.connectors.api.table_writer import TableWriter
@@ -29,6 +29,7 @@ from cdcworker.connectors.warehouses.shared_keys import (
     HOSTNAME,
     PASSWORD,
     PORT,
+    ROLE_SCHEMAS,
     SCHEMA,
     SSLMODE,
     SSLROOTCERT,
@@ -66,15 +67,6 @@ BATCH_KEYS: Final = (
         group="Batches",
         doc="PostgreSQL: of a batch the tables with so many bytes of rows to merge are staged over spark.cores connections at"
         " once, on a cluster by its executors; 0: none.",
-    ),
-)
-ROLE_OPTIONS: Final = (
-    RoleOption(
-        "schemas",
-        "--schema",
-        "Where tables go: warehouse.schema, or the schemas of the source.",
-        repeated=True,
-        placeholder="NAME",
     ),
 )
 
@@ -184,7 +176,7 @@ POSTGRES: Final = WarehouseKind(
     # A server that is away refuses connections: it does not look empty.
     location=lambda _config: "",
     probe=probe,
-    role_options=ROLE_OPTIONS,
+    role_options=(ROLE_SCHEMAS,),
     role_script=role_script,
     open=open_writer,
     admin=open_admin,

@@ -24,9 +24,9 @@ from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 
 from ..measure import cpu_s, finish, tree, wait
+from . import clickhouse, mysql, object_store
 from . import equal as whole
 from . import lakes as lakes
-from . import mysql, object_store
 from . import verify as verify
 from .floor import batch_of, compare_decoders, compare_readers, parquet_limit
 from .load import COLUMNS, DDL, Feed, Slice, Workload
@@ -266,7 +266,7 @@ def main() -> None:
     parser.add_argument(
         "--parts",
         default="decode,read,postgres,postgres_scd2,parquet,tables,hot,staging,visible,verify,iceberg,delta,iceberg_large,delta_large,"
-        "object_store,mysql",
+        "object_store,mysql,clickhouse",
     )
     parser.add_argument("--keep", type=Path, help="keep the sinks' logs here")
     options = parser.parse_args()
@@ -286,7 +286,7 @@ def main() -> None:
             postgres.create_database("warehouse")
             stage = Stage(root, postgres, kafka, Feed(kafka.bootstrap, SCHEMAS))
             try:
-                if {"postgres", "postgres_scd2", "parquet", "read", "mysql"} & set(parts):
+                if {"postgres", "postgres_scd2", "parquet", "read", "mysql", "clickhouse"} & set(parts):
                     workload = Workload("bench", options.tables, options.changes // 5, options.changes)
                     began = time.monotonic()
                     slices = stage.feed.load(workload)
@@ -300,6 +300,8 @@ def main() -> None:
                     figures |= postgres_part(stage, workload, slices, options.rounds)
                 if "mysql" in parts:
                     figures |= mysql.part(stage, workload, slices, options.rounds, told)
+                if "clickhouse" in parts:
+                    figures |= clickhouse.part(stage, workload, slices, options.rounds, told)
                 if "postgres_scd2" in parts:
                     figures |= told(scd2_part(stage, workload, options.rounds))
                 if "parquet" in parts:

@@ -105,14 +105,14 @@ class Whole(Mode):
         super().reach(process, point)
 
 
-def killed(made, points, world, postgres, request, kind):
-    matrix = made(world, NoCluster(), kind, postgres, request)
+def killed(made, points, world, request, kind):
+    matrix = made(world, NoCluster(), kind, request)
     drivers_are_killed(matrix, [(point, number > 0) for number, point in enumerate((*points, LAST[kind] + WRITTEN))])
 
 
 @pytest.mark.parametrize("kind", ["postgres", "parquet"])
-def test_a_change_log_has_each_change_once_whenever_drivers_are_killed(world, postgres, request, kind):
-    killed(Logged, ["sink.staged", "sink.before_commit"], world, postgres, request, kind)
+def test_a_change_log_has_each_change_once_whenever_drivers_are_killed(world, request, kind):
+    killed(Logged, ["sink.staged", "sink.before_commit"], world, request, kind)
 
 
 @pytest.mark.parametrize(
@@ -122,5 +122,5 @@ def test_a_change_log_has_each_change_once_whenever_drivers_are_killed(world, po
         ("parquet", ["sink.after_commit", "sink.before_publish", "sink.after_publish"]),
     ],
 )
-def test_only_whole_transactions_are_shown_whenever_drivers_are_killed(world, postgres, request, kind, points):
-    killed(Whole, points, world, postgres, request, kind)
+def test_only_whole_transactions_are_shown_whenever_drivers_are_killed(world, request, kind, points):
+    killed(Whole, points, world, request, kind)

@@ -16,7 +16,6 @@ import signal
 import time
 from dataclasses import dataclass, field
 
-import psycopg
 import pytest
 from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
 from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
@@ -27,6 +26,7 @@ from tests.integration.connectors.warehouses.lake.test_writer import LAKE_S_MAX,
 
 from ..spark_world import await_end_of_group, eventually, is_stopped
 from ..standalone import PARALLEL, unread
+from .crash_targets import SERVERS
 
 pytestmark = [
     pytest.mark.spark,
@@ -50,8 +50,11 @@ WRITTEN = ", checkpoint written"
 """Of a step: it is passed once Spark's checkpoint says that the batch is done, whatever the ledger says."""
 TABLE_BY_TABLE = ("sink.after_commit", "sink.after_commit@2")
 """One of two tables is committed; both are."""
+OF_A_SERVER = (*STEPS, "sink.merge", "sink.table_done", "sink.after_commit")
 POINTS = {
-    "postgres": (*STEPS, "sink.merge", "sink.table_done", "sink.after_commit"),
+    "postgres": OF_A_SERVER,
+    "mysql": OF_A_SERVER,
+    "clickhouse": (*STEPS, "sink.rows_written", "sink.table_done", "sink.after_commit"),
     "parquet": (*STEPS, *TABLE_BY_TABLE),
     "iceberg": (*STEPS, MERGING, *TABLE_BY_TABLE),
     "delta": (*STEPS, MERGING, *TABLE_BY_TABLE),
@@ -66,8 +69,9 @@ LAKES_CHECKPOINTS = (
     ("sink.after_commit@2", False),
     ("sink.after_commit@2", True),
 )
+SERVERS_CHECKPOINTS = (("sink.before_commit", False), ("sink.after_commit", False), ("sink.after_commit", True))
 CHECKPOINTS = {
-    "postgres": (("sink.before_commit", False), ("sink.after_commit", False), ("sink.after_commit", True)),
+    **dict.fromkeys(SERVERS, SERVERS_CHECKPOINTS),
     "parquet": (("sink.before_commit", False), ("sink.after_commit@2", False), ("sink.after_commit@2", True)),
     "iceberg": LAKES_CHECKPOINTS,
     "delta": LAKES_CHECKPOINTS,
@@ -75,6 +79,8 @@ CHECKPOINTS = {
 """Before and after the ledger has the batch; `True` as for `drivers_are_killed`."""
 KINDS = [
     "postgres",
+    pytest.param("mysql", marks=pytest.mark.mysql),
+    pytest.param("clickhouse", marks=pytest.mark.clickhouse),
     "parquet",
     pytest.param("iceberg", marks=pytest.mark.iceberg),
     pytest.param("delta", marks=(pytest.mark.iceberg, pytest.mark.delta)),
@@ -88,7 +94,6 @@ class Matrix:
     world: object
     cluster: object
     kind: str
-    postgres: object
     request: object
     more: dict = field(default_factory=dict)
     """Of the sink's configuration."""
@@ -101,10 +106,12 @@ class Matrix:
             self.world.create(topic)
         self.folder = self.world.tmp_path / "lake"
         self.folder.mkdir()
+        self.server = SERVERS[self.kind](self.world, self.request) if self.kind in SERVERS else None
 
     def start(self):
-        lake = {} if self.kind == "postgres" else {"warehouse": self.kind, "warehouse.path": str(self.folder)}
-        return self.world.start(self.topics, **self.cluster.config(**PARALLEL, **lake, **self.more))
+        lake = {"warehouse": self.kind, "warehouse.path": str(self.folder)}
+        target = self.server.config() if self.server else lake
+        return self.world.start(self.topics, **self.cluster.config(**PARALLEL, **target, **self.more))
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
@@ -170,9 +177,8 @@ class Matrix:
         if self.kind in ("iceberg", "delta"):
             return lake_rows(self.request.getfixturevalue("spark"), self.world, self.kind, table)
         names = [column.name for column in table.columns]
-        if self.kind == "postgres":
-            with psycopg.connect(self.world.dsn, autocommit=True) as connection:
-                listed = connection.execute(f"select {', '.join(names)} from public.{table.path[-1]}").fetchall()
+        if self.server:
+            listed = self.server.listed(table.path[-1], names)
         else:
             found = ParquetWriter(LocalDisk(self.folder), self.world.name).rows(self.world.topic(table))
             listed = [[row[name] for name in names] for batch in found.batches for row in batch.to_pylist()]
@@ -237,12 +243,12 @@ class Matrix:
 
     @contextlib.contextmanager
     def _away(self):
-        if self.kind == "postgres":
-            self.postgres.kill()
+        if self.server:
+            self.server.kill()
             try:
                 yield
             finally:
-                self.postgres.start()
+                self.server.start()
             return
         nothing = self.world.tmp_path / "nothing"
         nothing.touch()
@@ -271,12 +277,12 @@ class NoCluster:
 
 
 @pytest.fixture
-def matrix(world, standalone, postgres, request):
-    return Matrix(world, standalone, request.getfixturevalue("kind"), postgres, request)
+def matrix(world, standalone, request):
+    return Matrix(world, standalone, request.getfixturevalue("kind"), request)
 
 
-def test_a_parquet_folder_that_is_away_at_whichever_step_is_waited_for(world, postgres, request):
-    matrix = Matrix(world, NoCluster(), "parquet", postgres, request)
+def test_a_parquet_folder_that_is_away_at_whichever_step_is_waited_for(world, request):
+    matrix = Matrix(world, NoCluster(), "parquet", request)
     goes_on(matrix, matrix.target_dies)
 
 
@@ -319,9 +325,14 @@ def test_drivers_that_are_killed_when_a_checkpoint_is_written_lose_and_double_no
     drivers_are_killed(matrix, [(point + WRITTEN, later) for point, later in CHECKPOINTS[kind]])
 
 
-def test_a_driver_that_is_killed_when_ledger_and_checkpoint_are_written_doubles_nothing(world, postgres, request):
-    matrix = Matrix(world, NoCluster(), "parquet", postgres, request)
+def test_a_driver_that_is_killed_when_ledger_and_checkpoint_are_written_doubles_nothing(world, request):
+    matrix = Matrix(world, NoCluster(), "parquet", request)
     drivers_are_killed(matrix, [("sink.after_commit@2" + WRITTEN, False)])
+
+
+@pytest.mark.mysql
+def test_a_driver_that_is_killed_before_mysql_commits_doubles_nothing(world, request):
+    drivers_are_killed(Matrix(world, NoCluster(), "mysql", request), [("sink.before_commit", False)])
 
 
 def drivers_are_killed(matrix, points):

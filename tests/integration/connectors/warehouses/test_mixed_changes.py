@@ -48,6 +48,11 @@ def target(kind, mode, tmp_path, dsn="", request=None):
         login = {"hostname": "127.0.0.1", "port": str(server.port), "user": server.login().user}
         login["password"] = server.password
         return {"warehouse": kind, "output.mode": mode, **{f"warehouse.{name}": value for name, value in login.items()}}
+    if kind == "clickhouse":
+        server = request.getfixturevalue("clickhouse")
+        server.wipe()
+        login = {"hostname": "127.0.0.1", "port": str(server.port), "user": "default"}
+        return {"warehouse": kind, "output.mode": mode, **{f"warehouse.{name}": value for name, value in login.items()}}
     if kind != "postgres":
         return {"warehouse": kind, "warehouse.path": str(tmp_path / "lake"), "output.mode": mode}
     parts = psycopg.conninfo.conninfo_to_dict(dsn)
@@ -106,6 +111,13 @@ def test_a_warehouse_is_equal_after_mixed_changes_and_schema_changes(kind, mode,
 @pytest.mark.parametrize("mode", ["current", "log", "scd2"])
 def test_mysql_is_equal_after_mixed_changes_and_schema_changes(mode, tmp_path, request):
     few("mysql", mode, tmp_path, request=request)
+
+
+@pytest.mark.long
+@pytest.mark.clickhouse
+@pytest.mark.parametrize("mode", ["current", "log"])
+def test_clickhouse_is_equal_after_mixed_changes_and_schema_changes(mode, tmp_path, request):
+    few("clickhouse", mode, tmp_path, request=request)
 
 
 @pytest.mark.long

@@ -344,8 +344,8 @@ def test_a_lost_ledger_brings_back_neither_old_values_nor_deleted_rows(mysql, si
 @long
 def test_fresh_rows_go_straight_in_and_those_that_are_there_already_are_merged(mysql, sink, monkeypatch):
     straight = []
-    insert = staging.insert
-    monkeypatch.setattr(staging, "insert", lambda *args: straight.append(args[2].num_rows) or insert(*args))
+    insert = staging.TextAhead.insert
+    monkeypatch.setattr(staging.TextAhead, "insert", lambda *args: straight.append(args[-1].num_rows) or insert(*args))
     stream, writer = change_streams.Stream(1), sink()
     for number in range(3):
         stream.insert(NARROW, (number, 1, "a", "b"))

@@ -1,0 +1,1 @@
+"""How do rows come into ClickHouse, which has no transactions?"""

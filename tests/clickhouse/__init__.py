@@ -1,0 +1,1 @@
+"""ClickHouse's engine as a server, for tests."""

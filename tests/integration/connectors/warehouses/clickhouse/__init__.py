@@ -1,0 +1,1 @@
+"""The ClickHouse warehouse on the real engine."""
