@@ -186,6 +186,7 @@ BY_KIND: Final[Mapping[tuple[str, str], str]] = {
     ("spark", "transient"): SINK,
     ("task", "internal"): NOT_STARTED,
     ("tls", "config"): NOT_STARTED,
+    ("transform", "config"): READ_ONLY,
     ("transform", "data"): TABLE,
     ("verify", "config"): READ_ONLY,
     ("verify", "data"): READ_ONLY,

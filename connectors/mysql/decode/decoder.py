@@ -6,7 +6,7 @@ that has the transaction, and in each replay.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -23,6 +23,7 @@ from cdcworker.connectors.mysql.binlog.rows import Row as LoggedRow
 from cdcworker.connectors.mysql.binlog.table_map import TableMap
 from cdcworker.connectors.mysql.decode import statements
 from cdcworker.connectors.mysql.decode.commit_numbers import CommitNumbers
+from cdcworker.connectors.mysql.decode.row_images import filled, lacks_values, nulled
 from cdcworker.connectors.mysql.decode.schema_changes import SchemaChanges, schema_statement
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan
 from cdcworker.connectors.mysql.decode.transaction import Transaction, gtid_of, gtid_text
@@ -390,14 +391,14 @@ class BinlogDecoder:
             # Their texts may quote the value.
             text = f"a value cannot be handed on ({type(exc).__name__})"
             raise CdcError(e.VALUE, text, where={"table": plan.name, "position": source["pos"]}) from None
-        after, unchanged = _filled(before, after)
+        after, unchanged = filled(before, after)
         moved = before is not None and after is not None and differ(before, after, plan.out.key)
-        is_partial = bool(unchanged) and _is_partial(plan, op, row, unchanged)
+        is_partial = bool(unchanged) and lacks_values(plan, op, row, unchanged)
         if plan.name in self.listeners and op == "c" and after is not None:
             self.listeners[plan.name](plan, after)
         if self.observer or self._options.skipped or self._options.skips_same:
             event = RowEvent(op, row)
-            event.before, event.after, event.unchanged = _nulled(before), after, unchanged
+            event.before, event.after, event.unchanged = nulled(before), after, unchanged
             event.key_changed = moved and before is not None and differ(before, after or (), plan.table.key)
             event.same = op == "u" and before == after
             event.is_partial = is_partial
@@ -409,7 +410,7 @@ class BinlogDecoder:
             self._move(plan, source, index, (before, after, unchanged))
             return
         # Only a whole row is one to who reads what was there before.
-        shown = _nulled(before) if op == "d" or (before is not None and UNSENT not in before) else None
+        shown = nulled(before) if op == "d" or (before is not None and UNSENT not in before) else None
         self._emit(plan, op, source, (index, 0), shown, after, unchanged)
 
     def _move(self, plan: TablePlan, source: JsonObject, index: int, rows: tuple[Row, Row, tuple[int, ...]]) -> None:
@@ -417,7 +418,7 @@ class BinlogDecoder:
         before, after, unchanged = rows
         key, skipped = plan.out.key, self._options.skipped
         if "d" not in skipped:
-            gone = self._emit(plan, "d", source, (index, 0), _nulled(before))
+            gone = self._emit(plan, "d", source, (index, 0), nulled(before))
             gone.other_key = tuple(after[i] for i in key)
         if "c" not in skipped:
             made = self._emit(plan, "c", {**source, "tx_sub": 1}, (index, 1), None, after, unchanged)
@@ -477,29 +478,6 @@ class BinlogDecoder:
 
     def _where(self, event: Event) -> dict[str, str | int]:
         return {"file": event.place.file, "position": event.place.position}
-
-
-def _filled(before: Row | None, after: Row | None) -> tuple[Row | None, tuple[int, ...]]:
-    """Returns a new row whose values that were not logged are those from before, and the places of those that are not known."""
-    if after is None or UNSENT not in after:
-        return after, ()
-    old: Sequence[Any] = before if before is not None else (UNSENT,) * len(after)
-    values = [old[i] if value is UNSENT else value for i, value in enumerate(after)]
-    unchanged = tuple(i for i, value in enumerate(values) if value is UNSENT)
-    return tuple(None if value is UNSENT else value for value in values), unchanged
-
-
-def _is_partial(plan: TablePlan, op: Op, row: LoggedRow, unchanged: tuple[int, ...]) -> bool:
-    """Returns whether values that were not sent may be others than readers have: whatever is not sent of an insert is a default, and a
-    column that is computed may have another value."""
-    if op == "c" or not plan.virtual.isdisjoint(unchanged):
-        return True
-    return row.after is not None and plan.may_replace(row.after, unchanged)
-
-
-def _nulled(row: Row | None) -> Row | None:
-    """Returns an old row with null for what was not logged, as its key alone is."""
-    return None if row is None else tuple(None if value is UNSENT else value for value in row)
 
 
 def _text(body: plain.Query) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from tests.genuine import deliberate
-from tests.integration.connectors.mysql.source import debezium_deliberate as of_mysql
+from tests.integration.connectors.mysql import debezium_deliberate as of_mysql
 
 from . import proofs
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from .. import debezium_deliberate as deliberate
+from ..debezium_both import Both, running
+from ..debezium_events import differences, ended, of_transactions, payload, with_counterparts
+from ..debezium_statements import BEFORE, LAST, TABLES, TRANSACTION, WHILE, is_told_of
 from ..logged import LoggedServer
-from . import debezium_deliberate as deliberate
-from .debezium_both import Both, running
-from .debezium_events import differences, ended, of_transactions, payload, with_counterparts
-from .debezium_statements import BEFORE, LAST, TABLES, TRANSACTION, WHILE, is_told_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.mysql, pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -16,8 +16,8 @@ from tests.genuine.connect import GenuineConnect
 from tests.genuine.sources import formats
 from tests.integration.one_worker import Worker
 
-from ..logged import LoggedServer
 from .debezium_events import Record, comparable
+from .logged import LoggedServer
 
 CLASS = "io.debezium.connector.mariadb.MariaDbConnector"
 DEADLINE_S = 180.0
