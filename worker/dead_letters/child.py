@@ -15,7 +15,6 @@ from cdcworker.worker.logs.redaction import clean_all
 from cdcworker.worker.task.sink_runner import finder
 from cdcworker.worker.validation.connector_of_config import connector_of
 
-COMMAND: Final = (sys.executable, "-m", "cdcworker.worker.dead_letters.child")
 NOT_OFFERED: Final = declare(
     "letters.not_offered",
     "environment",

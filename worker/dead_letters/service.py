@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -11,9 +12,9 @@ from cdcworker.coordinator.model import Connector, JsonObject
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_message
 from cdcworker.worker.children.call import call_child
-from cdcworker.worker.dead_letters.child import COMMAND
 from cdcworker.worker.http.errors import NOT_OFFERED
 
+COMMAND: Final = (sys.executable, "-m", "cdcworker.worker.dead_letters.child")
 NOT_KEPT: Final = declare(
     "letters.not_kept",
     "environment",

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -21,8 +22,8 @@ from cdcworker.schemas.threads import start_thread, start_timer
 from cdcworker.schemas.topic_access import TopicAccess
 from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_message
 from cdcworker.worker.diagnostics.repair import RepairPlan
-from cdcworker.worker.diagnostics.verify_child import COMMAND
 
+COMMAND: Final = (sys.executable, "-m", "cdcworker.worker.diagnostics.verify_child")
 RUNNING_MAX: Final = 2
 """Comparisons that the schedule has begun, and as many that somebody has asked for."""
 PLACES: Final = 3

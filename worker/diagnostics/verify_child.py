@@ -27,7 +27,6 @@ from cdcworker.worker.config.file_roots import file_roots
 from cdcworker.worker.logs.redaction import clean, clean_all
 from cdcworker.worker.security.topic_rules import access_of
 
-COMMAND: Final = (sys.executable, "-m", "cdcworker.worker.diagnostics.verify_child")
 TELL_S: Final = 0.5
 Say = Callable[[Mapping[str, Any]], None]
 
