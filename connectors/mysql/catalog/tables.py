@@ -88,32 +88,38 @@ class IndexPart(NamedTuple):
     column: str | None
     is_prefix: bool
     is_nullable: bool
+    in_key: bool = False
+    """The server takes the column for one of the table's key, which without a primary key is a unique index: the log says it, and
+    holds its columns of every old row."""
 
 
 def read_unique_indexes(connection: Connection, database: str, name: str) -> list[IndexPart]:
     """Asks the server for the parts of a table's unique indexes."""
     rows = connection.ask(
-        "select index_name, column_name, sub_part, nullable from information_schema.statistics"
-        " where table_schema = %s and table_name = %s and non_unique = 0 order by index_name, seq_in_index",
-        (database, name),
+        "select s.index_name, s.column_name, s.sub_part, s.nullable, c.column_key from information_schema.statistics s"
+        " left join information_schema.columns c on c.table_schema = %s and c.table_name = %s and c.column_name = s.column_name"
+        " where s.table_schema = %s and s.table_name = %s and s.non_unique = 0 order by s.index_name, s.seq_in_index",
+        (database, name, database, name),
     )
     return [
-        IndexPart(str(index), column, part is not None, nullable == "YES") for index, column, part, nullable in rows
+        IndexPart(str(index), column, part is not None, nullable == "YES", key == "PRI")
+        for index, column, part, nullable, key in rows
     ]
 
 
 def keys_of(parts: Iterable[IndexPart]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the columns of the primary key, and those by which rows are told apart. Of several unique indexes the one of the fewest
-    columns counts, and of these the first by its name."""
+    """Returns the columns of the primary key, and those by which rows are told apart. Of several unique indexes the one counts that the
+    server takes for the key; where it takes none, the one of the fewest columns, and of these the first by its name."""
     indexes: dict[str, list[IndexPart]] = {}
     for part in parts:
         indexes.setdefault(part.of_index, []).append(part)
     primary = tuple(str(part.column) for part in indexes.pop(PRIMARY, ()))
     if primary:
         return primary, primary
+    keyed = {part.column for found in indexes.values() for part in found if part.in_key}
     fit = [
-        (len(found), index, tuple(str(part.column) for part in found))
+        ({part.column for part in found} != keyed, len(found), index, tuple(str(part.column) for part in found))
         for index, found in indexes.items()
         if not any(part.column is None or part.is_prefix or part.is_nullable for part in found)
     ]
-    return (), min(fit)[2] if fit else ()
+    return (), min(fit)[3] if fit else ()

@@ -207,6 +207,8 @@ cdef class Core(BinaryWriter):
         elif op == DELETE:
             for i in range(layout.count):
                 if self.olds[i].at == UNSENT:
+                    if layout.cols[i].in_key:
+                        return False
                     self.olds[i].at = NULL_VALUE
         if op != DELETE:
             for i in range(layout.count):

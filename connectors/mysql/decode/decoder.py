@@ -392,6 +392,9 @@ class BinlogDecoder:
             text = f"a value cannot be handed on ({type(exc).__name__})"
             raise CdcError(e.VALUE, text, where={"table": plan.name, "position": source["pos"]}) from None
         after, unchanged = filled(before, after)
+        if not plan.has_key(before, unchanged):
+            text = "a row was logged without a column of its key"
+            raise CdcError(e.ROW_IMAGE, text, where={"table": plan.name, "position": source["pos"]})
         moved = before is not None and after is not None and differ(before, after, plan.out.key)
         is_partial = bool(unchanged) and lacks_values(plan, op, row, unchanged)
         if plan.name in self.listeners and op == "c" and after is not None:

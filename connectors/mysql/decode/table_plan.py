@@ -68,6 +68,11 @@ class TablePlan:
                 out.append(parse(value))
         return tuple(out)
 
+    def has_key(self, before: Row | None, unchanged: Sequence[int]) -> bool:
+        """Returns whether the key of a row's record was logged: an INSERT may leave a column of it to its default, and a log with
+        minimal images has of an old row the columns of its primary key."""
+        return all(i not in unchanged and (before is None or before[i] is not UNSENT) for i in self.out.key)
+
     def may_replace(self, image: Image, unchanged: Sequence[int]) -> bool:
         """Returns whether the new image of an update may be that of a REPLACE: it holds the key, which only a statement that inserts names,
         and lacks values, which then are defaults. Images that lack large values only always hold the key."""

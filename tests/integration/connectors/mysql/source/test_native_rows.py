@@ -14,10 +14,11 @@ from cdcworker.connectors.mysql.source.connector import MySqlSource, MySqlTask
 from cdcworker.schemas.change import EncodedRecords, JsonObject
 
 from tests.conftest import unless_built
+from tests.contract.polled_task import DEADLINE_S
 from tests.unit.connectors.native_records import Registry
 
 from ..logged import LoggedServer
-from .reading import DEADLINE_S, config_of
+from .reading import config_of
 
 pytestmark = [pytest.mark.mysql, unless_built(native())]
 

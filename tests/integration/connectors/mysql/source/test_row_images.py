@@ -85,3 +85,22 @@ def test_an_insert_that_nobody_can_make_whole_is_refused(
             one.until(lambda: False)
     assert (caught.value.code, caught.value.where["table"]) == (e.ROW_IMAGE, "shop.a")
     assert why in caught.value.message
+
+
+@pytest.mark.parametrize("image", ["MINIMAL", "FULL"])
+def test_of_several_unique_indexes_rows_and_stream_have_the_one_whose_columns_the_server_logs(
+    shop: LoggedServer, reading: MakeReading, image: str
+) -> None:
+    shop.ask("create table shop.a(b int not null, c int not null, a int not null, unique z(b, c), unique a(a))")
+    shop.ask("insert into shop.a values (2, 3, 1), (5, 6, 4), (8, 9, 7)")
+    with variable(shop, "binlog_row_image", f"'{image}'"):
+        one = reading(shop).start()
+        one.until_loaded()
+        shop.ask("delete from shop.a where a = 1", "update shop.a set c = 66 where a = 4")
+        shop.ask("update shop.a set a = 77 where b = 8", "insert into shop.a values (11, 12, 10)")
+        one.until(lambda: str(one.position["gtids"]) == str(shop.position()) and one.loaded())
+    rows = materialise(one.log)["shop", "a"]
+    assert {change.table.key for change in one.log} == {(0, 1)}
+    assert {key: tuple(row.values()) for key, row in rows.items()} == {
+        (b, c): (b, c, a) for b, c, a in shop.ask("select * from shop.a")
+    }

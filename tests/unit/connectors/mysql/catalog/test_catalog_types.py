@@ -75,8 +75,10 @@ def test_defaults_are_constants_or_none(default, extra, is_mariadb, nullable, co
     assert constant_of(default, extra, is_mariadb=is_mariadb, nullable=nullable, missing="none") == constant
 
 
-def part(index: str, column: str | None, *, is_prefix: bool = False, is_nullable: bool = False) -> IndexPart:
-    return IndexPart(index, column, is_prefix, is_nullable)
+def part(
+    index: str, column: str | None, *, is_prefix: bool = False, is_nullable: bool = False, in_key: bool = False
+) -> IndexPart:
+    return IndexPart(index, column, is_prefix, is_nullable, in_key)
 
 
 def test_rows_are_told_apart_by_the_primary_key_or_by_a_unique_index_without_nulls():
@@ -84,6 +86,8 @@ def test_rows_are_told_apart_by_the_primary_key_or_by_a_unique_index_without_nul
     assert keys_of([part("a", "x"), *primary]) == (("b", "a"), ("b", "a"))
     assert keys_of([part("z", "x"), part("y", "u"), part("y", "v")]) == ((), ("x",))
     assert keys_of([part("b", "x"), part("a", "y")]) == ((), ("y",))
+    wide = [part("z", "u", in_key=True), part("z", "v", in_key=True)]
+    assert keys_of([part("a", "x"), part("b", "u", in_key=True), *wide]) == ((), ("u", "v"))
     for unfit in (part("i", "x", is_nullable=True), part("i", "x", is_prefix=True), part("i", None)):
         assert keys_of([unfit]) == ((), ())
     assert keys_of([]) == ((), ())

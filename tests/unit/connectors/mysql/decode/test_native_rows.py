@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from cdcworker.connectors.mysql.decode.decoder import DecoderOptions
 from cdcworker.connectors.mysql.decode.native_layouts import CALL, kind_of
+from cdcworker.connectors.mysql.errors import ROW_IMAGE
 from cdcworker.connectors.mysql.types.column import ColumnType, TypeCode
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ from .row_events import (
     needs_native,
     outcome,
     plan_of,
+    rows_event,
     streams,
 )
 
@@ -99,6 +101,19 @@ def test_a_value_that_the_core_does_not_know_is_its_columns_and_the_row_the_core
     table = Logged((KINDS[0], Kind(column, "", st.just(value))), (False, True), (0,))
     core, data = native.Core("unsent"), image([b"\1", value], [True, True])
     assert core.rows(layout_of(table, native), ord("c"), data, 0, (b"", b"\3"), 0, 0) == (len(data), 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after"),
+    [("d", "10", "10"), ("u", "10", "01"), ("u", "10", "10"), ("c", "10", "10"), ("C", "10", "10")],
+)
+@pytest.mark.parametrize("fast", [pytest.param(True, marks=needs_native), False])
+def test_a_row_that_was_logged_without_its_key_is_refused(kind, before, after, fast):
+    table, parts = Logged(KINDS[:2], (False, True), (0,)), [[bit == "1" for bit in part] for part in (before, after)]
+    images = b"".join(image([b"\1", b"\2"], part) for part in (parts if kind == "u" else parts[:1]))
+    event = rows_event(kind, table, images, *parts)
+    records, error, _, _ = outcome(table, [event], {"message.key.columns": "shop.t:c1"}, fast=fast)
+    assert (records, error and error[0]) == ([], ROW_IMAGE)
 
 
 @needs_native
