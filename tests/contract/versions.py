@@ -140,6 +140,21 @@ class Versions:
         assert rows(writer, "id", IS_CURRENT) == [(1, False), (2, True)]
         assert all(ended is not None for id, ended in rows(writer, "id", VALID_TO) if id == 1)
 
+    @pytest.mark.parametrize("again", [False, True])
+    def test_a_version_that_such_a_tombstone_ended_ends_where_the_next_one_begins(self, open_writer, again):
+        """Else a query for a time between its commit and the tombstone's reading would find both."""
+        stream, writer = VersionedStream(partitions=1), open_writer()
+        stream.insert(NARROW, (1, 1, "a", "b"))
+        stream.delete(NARROW, (1,))
+        del stream.records[1]
+        run(stream, writer)
+        if again:
+            writer = open_writer((2, 0))
+        stream.insert(NARROW, (1, 2, "a", "b"))
+        run(stream, writer)
+        (_, begun, ended), (_, next_one, _) = rows(writer, "n", VALID_FROM, VALID_TO)
+        assert begun < ended == next_one
+
     def test_columns_are_added_and_widened_and_older_versions_stay(self, open_writer):
         then = table(
             ID, column("n", "long", "bigint"), column("note", "string", "text", default="none"), column("x", "int", "integer")

@@ -37,6 +37,8 @@ DDL = (
 """Deletes and, with an empty key, each TRUNCATE; and how far the versions of each topic have come. In the ledger's schema, of sinks
 that keep versions only."""
 ENDS = "version_end"
+ANYWHERE = b"\xff" * 16
+"""How far the versions of a topic have come once a tombstone without a position has ended one: whichever comes next ends it anew."""
 _NEWEST = "select position from _cdcworker.version_newest where sink = %s and topic = %s"
 _ENDED = "select position from _cdcworker.version_end where sink = %s and topic = %s order by position desc limit 1"
 _STORE_NEWEST = """insert into _cdcworker.version_newest as n (sink, topic, position) values (%s, %s, %s)
@@ -83,8 +85,9 @@ class VersionTables:
                 written(counts, made.num_rows)
             if left.upserts.num_rows or left.deletes.num_rows:
                 self._stage(connection, target, place, left, newest, counts)
+        ended = self._end_without_position(connection, target, batch, counts)
         parts = [max_position(part) for part in (batch.upserts, batch.deletes) if part.num_rows]
-        now = max([newest, batch.floor or b"", *(at or b"" for at in parts)])
+        now = max([newest, batch.floor or b"", *(at or b"" for at in parts), ANYWHERE if ended else b""])
         if now > newest:
             connection.execute(_STORE_NEWEST, (self.sink, batch.table, now))
             self.newest[batch.table] = now
@@ -133,23 +136,32 @@ class VersionTables:
     ) -> None:
         import pyarrow.compute as pc
 
-        lone = batch.deletes.filter(batch.deletes[POSITION].is_null())
         batch = replace(batch, deletes=batch.deletes.filter(batch.deletes[POSITION].is_valid()))
-        if batch.upserts.num_rows or batch.deletes.num_rows:
-            stage = self.catalog.stage(connection, target, VERSIONS)
-            bits = copy.stage_versions(connection, target, stage, batch)
-            if bits:
-                connection.execute(version_statements.copy_kept(target, stage, bits))
-                found = connection.execute(version_statements.take_rowless(stage)).fetchone()
-                counts["orphans"] += found[0] if found else 0
-            hit("sink.merge")
-            self._merge(connection, target, place, stage, newest, counts)
-            if batch.upserts.num_rows and pc.any(pc.equal(batch.upserts[OP], READ)).as_py():
-                _drop_repeated(connection, target, stage)
-        if lone.num_rows:
-            gone = self.catalog.stage(connection, target, "d")
-            copy.stage(connection, target, gone, lone, {}, None, True)
-            written(counts, connection.execute(version_statements.end_without_position(target, gone)).rowcount)
+        if not batch.upserts.num_rows and not batch.deletes.num_rows:
+            return
+        stage = self.catalog.stage(connection, target, VERSIONS)
+        bits = copy.stage_versions(connection, target, stage, batch)
+        if bits:
+            connection.execute(version_statements.copy_kept(target, stage, bits))
+            found = connection.execute(version_statements.take_rowless(stage)).fetchone()
+            counts["orphans"] += found[0] if found else 0
+        hit("sink.merge")
+        self._merge(connection, target, place, stage, newest, counts)
+        if batch.upserts.num_rows and pc.any(pc.equal(batch.upserts[OP], READ)).as_py():
+            _drop_repeated(connection, target, stage)
+
+    def _end_without_position(
+        self, connection: Connection, target: statements.TargetTable, batch: TableBatch, counts: dict[str, Any]
+    ) -> int:
+        """Ends what is current of the keys of tombstones without a position; returns how many versions that were."""
+        lone = batch.deletes.filter(batch.deletes[POSITION].is_null()) if batch.deletes.num_rows else batch.deletes
+        if not lone.num_rows:
+            return 0
+        stage = self.catalog.stage(connection, target, "d")
+        copy.stage(connection, target, stage, lone, {}, None, True)
+        ended = connection.execute(version_statements.end_without_position(target, stage)).rowcount
+        written(counts, ended)
+        return ended
 
     @staticmethod
     def _merge(
