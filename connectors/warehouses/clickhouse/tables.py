@@ -13,7 +13,7 @@ from cdcworker.connectors.api.table_batch import DELETED, KEY
 from cdcworker.connectors.sink_errors import SCHEMA_REFUSED, TARGET_FAILED, TARGET_VALUE
 from cdcworker.connectors.warehouses import merge, target_columns
 from cdcworker.connectors.warehouses.clickhouse import types
-from cdcworker.connectors.warehouses.clickhouse.client import Client
+from cdcworker.connectors.warehouses.clickhouse.client import Client, quote
 from cdcworker.connectors.warehouses.column_changes import steps
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
@@ -56,11 +56,6 @@ class FoundColumn:
     type: str
     id: str = ""
     in_key: bool = False
-
-
-def quote(name: str) -> str:
-    """Returns a name in SQL."""
-    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
 
 
 def literal(text: str) -> str:

@@ -130,6 +130,14 @@ def test_a_column_of_the_key_keeps_its_type(open_writer):
     assert rows(writer, "id") == [(1,)]
 
 
+@pytest.mark.parametrize("name", ["`x`", '"x"', "a.b", "*"])
+def test_names_that_look_quoted_are_names(open_writer, name):
+    stream, writer = change_streams.Stream(1), open_writer()
+    stream.insert(table(ID, column(name, "string", "text")), (1, "a"))
+    run(stream, writer)
+    assert rows(writer, "id", name) == [(1, "a")]
+
+
 def test_names_and_texts_of_any_kind_come_through(open_writer):
     odd = table(ID, column("o`d'd \\ %s {x}", "string", "text"), name="o`r'd\\ers")
     stream, writer = change_streams.Stream(1), open_writer()
