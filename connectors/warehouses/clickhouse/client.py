@@ -160,8 +160,8 @@ def _connections(place: ServerPlace, verified: bool) -> Any:
     from urllib3 import PoolManager
 
     class OneServer(PoolManager):
-        def urlopen(self, method: str, url: str, redirect: bool = True, **more: Any) -> Any:
-            return super().urlopen(method, url, redirect=False, **more)
+        def urlopen(self, *args: Any, **more: Any) -> Any:
+            return super().urlopen(*args, **{**more, "redirect": False})
 
     authorities = None if place.sslrootcert in (None, "", SYSTEM) else place.sslrootcert
     options = get_pool_manager_options(ca_cert=authorities, verify=verified)
