@@ -56,6 +56,11 @@ class ServerPlace:
         return replace(self, port=port)
 
 
+def quote(name: str) -> str:
+    """Returns a name in SQL."""
+    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+
 class Client:
     """The connections to one server; any thread may use it. Nothing is connected to before the first call."""
 
@@ -94,7 +99,9 @@ class Client:
             stream.write_table(rows)
         block = {"max_insert_block_size": max(1_048_576, rows.num_rows)}
         with self._session() as session:
-            session.raw_insert(table, rows.column_names, out.getvalue().to_pybytes(), settings=block, fmt="ArrowStream")
+            # Names go in quoted: the client takes one that begins and ends with a quote for one that is.
+            names = [quote(name) for name in rows.column_names]
+            session.raw_insert(table, names, out.getvalue().to_pybytes(), settings=block, fmt="ArrowStream")
 
     def close(self) -> None:
         made, self._made = self._made, None
@@ -129,7 +136,7 @@ def _connected(place: ServerPlace) -> Any:
         password=place.password,
         interface="https" if place.is_encrypted else "http",
         verify=verified,
-        ca_cert=None if place.sslrootcert in (None, "", SYSTEM) else place.sslrootcert,
+        pool_mgr=_connections(place, verified),
         server_host_name=place.host if place.is_encrypted else None,
         connect_timeout=CONNECT_TIMEOUT_S,
         send_receive_timeout=ANSWER_TIMEOUT_S,
@@ -145,6 +152,22 @@ def _connected(place: ServerPlace) -> Any:
     for name, value in _SETTINGS.items():
         made.set_client_setting(name, value)
     return made
+
+
+def _connections(place: ServerPlace, verified: bool) -> Any:
+    """Returns what connects to the server alone: no answer that points elsewhere is followed, and no proxy of the environment's is used."""
+    from clickhouse_connect.driver.httputil import get_pool_manager_options
+    from urllib3 import PoolManager
+
+    class OneServer(PoolManager):
+        def urlopen(self, *args: Any, **more: Any) -> Any:
+            return super().urlopen(*args, **{**more, "redirect": False})
+
+    authorities = None if place.sslrootcert in (None, "", SYSTEM) else place.sslrootcert
+    options = get_pool_manager_options(ca_cert=authorities, verify=verified)
+    if place.is_encrypted:
+        options |= {"server_hostname": place.host} | ({"assert_hostname": place.host} if verified else {})
+    return OneServer(**options)
 
 
 def _address(host: str) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdcworker.connectors.sql_script import ScriptStep
+from cdcworker.connectors.warehouses.clickhouse.client import quote
 from cdcworker.connectors.warehouses.clickhouse.ledger import BOOKKEEPING
-from cdcworker.connectors.warehouses.clickhouse.tables import quote
 
 _ROWS: Final = "SELECT, INSERT, ALTER DELETE, CREATE DATABASE, CREATE TABLE"
 _COLUMNS: Final = "ALTER ADD COLUMN, ALTER DROP COLUMN, ALTER MODIFY COLUMN, ALTER RENAME COLUMN"

@@ -13,7 +13,7 @@ from cdcworker.connectors.api.table_batch import DELETED, KEY
 from cdcworker.connectors.sink_errors import SCHEMA_REFUSED, TARGET_FAILED, TARGET_VALUE
 from cdcworker.connectors.warehouses import merge, target_columns
 from cdcworker.connectors.warehouses.clickhouse import types
-from cdcworker.connectors.warehouses.clickhouse.client import Client
+from cdcworker.connectors.warehouses.clickhouse.client import Client, quote
 from cdcworker.connectors.warehouses.column_changes import steps
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
@@ -58,11 +58,6 @@ class FoundColumn:
     in_key: bool = False
 
 
-def quote(name: str) -> str:
-    """Returns a name in SQL."""
-    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
-
-
 def literal(text: str) -> str:
     """Returns a text in SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
@@ -101,7 +96,7 @@ class ClickHouseTables:
         if key:
             parts += [f"{quote(GONE)} UInt8 DEFAULT 0", f"{quote(merge.ROW)} Bool DEFAULT false"]
             engine, order = f"ReplacingMergeTree({quote(VERSION)}, {quote(GONE)})", ""
-        order = ", ".join(map(quote, key)) or quote(order)
+        order = ", ".join(map(quote, _order(schema, key))) or quote(order)
         self.client.do(
             f"CREATE TABLE IF NOT EXISTS {place.sql} ({', '.join(parts)}) ENGINE = {engine}"
             f" ORDER BY ({order}) SETTINGS allow_nullable_key = 1"
@@ -210,6 +205,12 @@ class ClickHouseTables:
             raise CdcError(SCHEMA_REFUSED, f"the table cannot be altered: {exc.message}", where=where) from exc
 
 
+def _order(schema: pa.Schema, key: Sequence[str]) -> list[str]:
+    """Returns the columns by which rows of a key are one. Days and times that ClickHouse cannot hold become others, which another row
+    may have: the key as the source has it tells those rows apart."""
+    return [*key, KEY] if any(types.is_bounded(schema.field(name).type) for name in key) else [*key]
+
+
 def _found(row: Mapping[str, Any]) -> FoundColumn:
     name, kind, comment = (bytes(row[part]).decode() for part in ("name", "type", "comment"))
     id = comment.removeprefix(_COMMENT) if comment.startswith(_COMMENT) else ""
@@ -238,7 +239,7 @@ def _declared(field: pa.Field, is_set: bool) -> str:
     default = (field.metadata or {}).get(target_columns.DEFAULT)
     if default is not None and not is_set:
         # Rows that stand already got the source's default without an event; those to come bring their values.
-        text += f" DEFAULT CAST({literal(default.decode())} AS {kind})"
+        text += f" DEFAULT CAST({literal(types.default_of(default.decode(), field.type))} AS {kind})"
     return text + (f" COMMENT {literal(_COMMENT + _id(field))}" if _id(field) else "")
 
 

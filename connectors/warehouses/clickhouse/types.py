@@ -55,6 +55,22 @@ def _names() -> dict[pa.DataType, str]:
     return {**names, pa.float32(): "Float32", pa.float64(): "Float64"}
 
 
+def is_bounded(kind: pa.DataType) -> bool:
+    """Returns whether ClickHouse holds only some of a type's values."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
+
+
+def default_of(text: str, kind: pa.DataType) -> str:
+    """Returns the text of a column's default as its values are stored."""
+    import pyarrow as pa
+
+    if not is_bounded(kind):
+        return text
+    return str(_to_stored(pa.chunked_array([[text]]).cast(kind)).cast(pa.string())[0].as_py())
+
+
 def to_stored(rows: pa.Table) -> pa.Table:
     """Returns rows as they are inserted."""
     import pyarrow as pa

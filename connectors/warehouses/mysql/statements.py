@@ -25,6 +25,8 @@ NUMBER: Final = "_cdc_number"
 """Stage column: its primary key, which servers with sql_require_primary_key ask of temporary tables too."""
 POSITION_TYPE: Final = "varbinary(16)"
 _HASH_TYPE: Final = "binary(32)"
+_TOO_OFTEN: Final = 5000
+"""So many positions in a row are longer than any column of positions."""
 
 
 def quote(name: str) -> str:
@@ -237,7 +239,8 @@ def insert(target: TargetTable, stage_name: str, bits: Mapping[str, int]) -> str
 def upsert(target: TargetTable, stage_name: str, bits: Mapping[str, int]) -> str:
     """Rows that came whole, into a table that refuses nothing but a second row of a key: those that are not there, and those that are newer
     than what is. The server finds a row's own by trying to insert it, and writes no rows down in between as an UPDATE of a join does.
-    The position is set last: what is set before is decided by it."""
+    A row that stands in the way under another key, by an index that somebody has made since the table was looked at, is not taken for it:
+    its position would be longer than a position can be, which is an error. The position is set last: what is set before is decided by it."""
     stamps = {column.name: column.value for column in target.stamps}
     names = [*target.names, *stamps, target.position]
     taken = ", ".join([listed(target.names, "s."), *stamps.values(), f"s.{quote(POSITION)}"])
@@ -245,9 +248,12 @@ def upsert(target: TargetTable, stage_name: str, bits: Mapping[str, int]) -> str
     newer = f"{target.name}.{position} is null or {target.name}.{position} < values({position})"
     sets = ", ".join(
         f"{target.name}.{quote(name)} = if({newer}, values({quote(name)}), {target.name}.{quote(name)})"
-        for name in names
+        for name in names[:-1]
         if name not in target.key
     )
+    own = " and ".join(f"{target.name}.{quote(name)} <=> values({quote(name)})" for name in target.key)
+    newest = f"if({newer}, values({position}), {target.name}.{position})"
+    sets += f", {target.name}.{position} = if({own}, {newest}, repeat(values({position}), {_TOO_OFTEN}))"
     whole = f" where s.{quote(KEPT)} is null" if bits else ""
     return f"""insert into {target.name} ({listed(names)}) select {taken} from {stage_name} s{whole}
         on duplicate key update {sets}"""

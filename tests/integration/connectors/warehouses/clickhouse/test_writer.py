@@ -130,6 +130,14 @@ def test_a_column_of_the_key_keeps_its_type(open_writer):
     assert rows(writer, "id") == [(1,)]
 
 
+@pytest.mark.parametrize("name", ["`x`", '"x"', "a.b", "*"])
+def test_names_that_look_quoted_are_names(open_writer, name):
+    stream, writer = change_streams.Stream(1), open_writer()
+    stream.insert(table(ID, column(name, "string", "text")), (1, "a"))
+    run(stream, writer)
+    assert rows(writer, "id", name) == [(1, "a")]
+
+
 def test_names_and_texts_of_any_kind_come_through(open_writer):
     odd = table(ID, column("o`d'd \\ %s {x}", "string", "text"), name="o`r'd\\ers")
     stream, writer = change_streams.Stream(1), open_writer()
@@ -168,3 +176,27 @@ def test_values_at_the_ends_of_types(open_writer):
     ]
     begin, end = (row[0] for row in rows(writer, "t")[:2])
     assert {begin, end} >= {dt.datetime(1900, 1, 1)}
+
+
+DATE = {"type": "int", "connect.name": "io.debezium.time.Date"}
+
+
+def test_keys_that_become_one_day_are_rows_of_their_own(open_writer, clickhouse):
+    of = table(column("d", DATE, "date", False), column("n", "int", "integer"))
+    stream, writer = change_streams.Stream(1), open_writer()
+    for number, day in enumerate((-50_000, -40_000, 3_000_000, 3_000_001)):
+        stream.insert(of, (day, number))
+    run(stream, writer)
+    stream.update(of, (-50_000, 7))
+    stream.delete(of, (3_000_001,))
+    run(stream, writer)
+    clickhouse.ask("optimize table public.orders final")
+    assert sorted(n for (n,) in rows(writer, "n")) == [1, 2, 7]
+
+
+def test_a_default_at_the_end_of_a_type_is_as_values_are(open_writer):
+    stream, writer = change_streams.Stream(1), open_writer()
+    stream.insert(table(ID), (1,))
+    stream.insert(table(ID, column("d", DATE, "date", default=3_000_000)), (2, 3_000_000))
+    run(stream, writer, [1])
+    assert rows(writer, "id", "d") == [(1, dt.date(2299, 12, 31)), (2, dt.date(2299, 12, 31))]

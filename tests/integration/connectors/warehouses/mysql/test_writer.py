@@ -373,6 +373,36 @@ def test_another_unique_index_of_the_table_takes_no_row_of_another_key(mysql, si
     assert mysql.ask("select id from public.orders") == ((1,),)
 
 
+def test_an_index_that_somebody_makes_meanwhile_has_no_row_of_another_key_changed(mysql, sink):
+    """Rows of a table that was truncated are all merged."""
+    stream, writer = change_streams.Stream(1), sink()
+    stream.truncate(NARROW)
+    stream.insert(NARROW, (1, 1, "a", "b"))
+    run(stream, writer)
+    mysql.ask("create unique index n on public.orders (n)")
+    stream.insert(NARROW, (2, 1, "other", "b"))
+    with pytest.raises(CdcError) as caught:
+        run(stream, writer)
+    assert caught.value.code == "spark.target_value"
+    assert mysql.ask("select id, n, a from public.orders") == ((1, 1, "a"),)
+
+
+def test_a_trigger_on_inserts_runs_for_rows_that_are_new_alone(mysql, sink):
+    stream, writer = change_streams.Stream(1), sink()
+    stream.insert(NARROW, (1, 1, "a", "b"))
+    run(stream, writer)
+    mysql.ask(
+        "create table public.seen (id bigint)",
+        "create trigger public.t before insert on public.orders for each row insert into public.seen values (new.id)",
+    )
+    writer = sink((2, 0))
+    stream.update(NARROW, (1, 2, "a", "b"))
+    stream.insert(NARROW, (2, 1, "a", "b"))
+    run(stream, writer)
+    assert mysql.ask("select * from public.seen") == ((2,),)
+    assert mysql.ask("select id, n from public.orders order by id") == ((1, 2), (2, 1))
+
+
 MISFITS = {
     "view": ("create view public.orders as select 1 as id, 2 as n", {}),
     "not-null": ("create table public.orders (id bigint primary key, n int, mine int not null)", {"column": "mine"}),

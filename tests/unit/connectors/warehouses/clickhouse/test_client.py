@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
+import threading
 
 import pytest
 from cdcworker.connectors.config import allowed_hosts, server_authentication
 from cdcworker.connectors.config.allowed_hosts import HostPolicy
 from cdcworker.connectors.spark.config import CONFIG_DEF
-from cdcworker.connectors.warehouses.clickhouse import kind
+from cdcworker.connectors.warehouses.clickhouse import client, kind
 from cdcworker.connectors.warehouses.clickhouse.client import Client, ServerPlace
 from cdcworker.connectors.warehouses.clickhouse.errors import from_client
 from cdcworker.schemas.errors import CdcError
@@ -53,6 +54,29 @@ def test_a_server_that_is_away_is_tried_again():
     with pytest.raises(CdcError) as caught:
         Client(ServerPlace("127.0.0.1", port, "u", "")).do("SELECT 1")
     assert (caught.value.code, caught.value.kind) == ("spark.target_unreachable", "transient")
+
+
+def test_an_answer_that_points_elsewhere_is_not_followed(monkeypatch):
+    monkeypatch.setattr(client, "ANSWER_TIMEOUT_S", 5)
+    with socket.create_server(("127.0.0.1", 0)) as elsewhere, socket.create_server(("127.0.0.1", 0)) as server:
+        there = elsewhere.getsockname()[1]
+        answer = f"HTTP/1.1 307 Moved\r\nLocation: http://127.0.0.1:{there}/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+        def answers():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer.encode())
+
+        thread = threading.Thread(target=answers, daemon=True)
+        thread.start()
+        with pytest.raises(CdcError) as caught:
+            Client(ServerPlace("127.0.0.1", server.getsockname()[1], "u", "")).do("SELECT 1")
+        thread.join(10)
+        elsewhere.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            elsewhere.accept()
+    assert caught.value.code == "spark.target_unreachable"
 
 
 @pytest.mark.parametrize(
