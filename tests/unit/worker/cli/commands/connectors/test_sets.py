@@ -267,6 +267,13 @@ def test_files_in_yaml_and_with_several_connectors_are_read_as_they_stand(run, f
     assert cluster.state.connectors["y"].config["port"] == "010"
 
 
+def test_a_number_of_json_stays_as_it_is_written(run, folder, cluster, config):
+    text = json.dumps({"name": "a", "config": {**config, "host": 0}})
+    (folder / "a.json").write_text(text.replace('"host": 0', '"host": 1.50'))
+    assert run("apply", folder, "--yes").exit_code == 0
+    assert cluster.state.connectors["a"].config["host"] == "1.50"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
@@ -281,6 +288,11 @@ def test_files_in_yaml_and_with_several_connectors_are_read_as_they_stand(run, f
         ("a.json", '{"name": "a", "config": {}, "initial_state": "asleep"}', "`initial_state` has to be"),
         ("a.json", '[{"name": "a"}, {"name": "a"}]', "a is in"),
         ("a.txt", "", "no file ends in"),
+        ("a.json", '{"name": "a", "config": {"port": 1, "port": 2}}', "the key port stands twice"),
+        ("a.yaml", "name: a\nconfig:\n  port: 1\n  port: 2\n", "line 4, column 3: the key port stands twice"),
+        ("a.json", '{"name": "a", "config": {"port": NaN}}', "neither JSON nor YAML"),
+        ("a.json", '{"name": "a", "config": {"host": "hidden\\ud800"}}', "neither JSON nor YAML"),
+        ("a.yaml", 'name: "a\\ud800"', "neither JSON nor YAML"),
     ],
 )
 def test_a_file_that_holds_anything_else_is_named(run, folder, name, text, said):
