@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 from cdcworker.connectors.config.converters import converter_keys, wire_of
@@ -41,12 +43,15 @@ NO_TOPIC = declare(
 )
 CLIENT: Final = "cdcworker-transform-try"
 ANSWER_S: Final = 10.0
+WIDER: Final = 8
+"""How many times as many places are looked at where records were missing among them."""
+READ_AT_ONCE: Final = 1_000
 _CONVERTERS: Final = ("key.converter", "value.converter")
 
 
 @dataclass(frozen=True)
 class TrialRequest:
-    """Which records are tried: of each partition the last `records`, or the first ones."""
+    """Which records are tried: the last `records` of the topic, or the first ones."""
 
     topic: str
     records: int
@@ -73,44 +78,68 @@ def trial(config: Mapping[str, str], asked: TrialRequest) -> Iterator[JsonObject
     names; `error` says why one cannot be read or transformed. Raises CdcError."""
     chain = checked_chain(config)
     settings = {**reader_config(asked.kafka, client_id=CLIENT), "auto.offset.reset": "earliest"}
-    begin, ends = _bounds(settings, asked)
     schemas = SchemaReader({**settings, "enable.partition.eof": False}, asked.schema_topic)
-    messages = TopicReader(settings, (asked.topic,), begin, reports_ends=True)
     reader, texts = RecordReader(wire_of(config, "key"), wire_of(config, "value"), schemas), JsonValues(numeric=True)
-    left = dict.fromkeys(ends, asked.records)
     try:
-        while any(left.values()) and any(messages.read_to.get(place, -1) < end for place, end in ends.items()):
-            for message in messages.read(asked.records, 0.25):
-                place = (str(message.topic()), int(message.partition() or 0))
-                if left.get(place, 0) > 0 and int(message.offset() or 0) < ends[place]:
-                    left[place] -= 1
-                    yield _tried(message, reader, chain, texts)
+        for message in _messages(settings, asked):
+            yield _tried(message, reader, chain, texts)
     finally:
-        messages.close()
         schemas.close()
 
 
-def _bounds(settings: Mapping[str, Any], asked: TrialRequest) -> tuple[dict[Any, int], dict[Any, int]]:
-    """Returns where to begin in each partition that has records, and its end at this moment."""
+def _messages(settings: Mapping[str, Any], asked: TrialRequest) -> list[Any]:
+    """Returns the first or the last records of the topic, by their time where it has several partitions."""
+    bounds, wanted = _bounds(settings, asked.topic), asked.records
+    width = wanted
+    while True:
+        parts = {
+            place: (low, min(high, low + width)) if asked.from_beginning else (max(low, high - width), high)
+            for place, (low, high) in bounds.items()
+        }
+        found = _read(settings, asked.topic, parts)
+        counts = Counter((message.topic(), message.partition()) for message in found)
+        # Markers of transactions take places too, and so do records that are aborted or compacted away.
+        if all(counts[place] >= wanted or parts[place] == bounds[place] for place in bounds):
+            break
+        width *= WIDER
+    found.sort(key=lambda message: (message.timestamp()[1], message.partition(), message.offset()))
+    return found[:wanted] if asked.from_beginning else found[-wanted:]
+
+
+def _read(settings: Mapping[str, Any], topic: str, parts: Mapping[tuple[str, int], tuple[int, int]]) -> list[Any]:
+    """Returns the records between two offsets of each partition."""
+    found: list[Any] = []
+    messages = TopicReader(settings, (topic,), {place: begin for place, (begin, _) in parts.items()}, reports_ends=True)
+    try:
+        while any(messages.read_to.get(place, -1) < end for place, (_, end) in parts.items()):
+            for message in messages.read_soon(READ_AT_ONCE, 0.25):
+                place = (str(message.topic()), int(message.partition() or 0))
+                if place in parts and int(message.offset() or 0) < parts[place][1]:
+                    found.append(message)
+    finally:
+        messages.close()
+    return found
+
+
+def _bounds(settings: Mapping[str, Any], topic: str) -> dict[tuple[str, int], tuple[int, int]]:
+    """Returns the first offset and the end, as they are at this moment, of each partition that has records."""
     from confluent_kafka import KafkaException, TopicPartition
 
     consumer = make_consumer(dict(settings))
-    begin, ends = {}, {}
+    bounds = {}
     try:
-        found = consumer.list_topics(asked.topic, timeout=ANSWER_S).topics[asked.topic]
+        found = consumer.list_topics(topic, timeout=ANSWER_S).topics[topic]
         if found.error is not None:
-            raise CdcError(NO_TOPIC, f"there is no topic {asked.topic}")
+            raise CdcError(NO_TOPIC, f"there is no topic {topic}")
         for number in found.partitions:
-            low, high = consumer.get_watermark_offsets(TopicPartition(asked.topic, number), timeout=ANSWER_S)
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_S)
             if high > low:
-                place = (asked.topic, number)
-                # Markers of transactions take places too.
-                begin[place], ends[place] = low if asked.from_beginning else max(low, high - 2 * asked.records), high
+                bounds[topic, number] = (low, high)
     except KafkaException as error:
         raise translate(error, "read the topic") from error
     finally:
         consumer.close()
-    return begin, ends
+    return bounds
 
 
 def _tried(message: Any, reader: RecordReader, chain: TransformChain, texts: JsonValues) -> JsonObject:
@@ -132,8 +161,18 @@ def _tried(message: Any, reader: RecordReader, chain: TransformChain, texts: Jso
 def _shown(record: ConnectRecord, texts: JsonValues) -> JsonObject:
     return {
         "topic": record.topic,
-        "key": json.loads(texts.text(record.key_schema, record.key)),
-        "value": json.loads(texts.text(record.value_schema, record.value)),
-        "headers": json.loads(texts.headers_text(record.headers)),
+        "key": _parsed(texts.text(record.key_schema, record.key)),
+        "value": _parsed(texts.text(record.value_schema, record.value)),
+        "headers": _parsed(texts.headers_text(record.headers)),
         "partition": record.partition,
     }
+
+
+def _parsed(text: str) -> Any:
+    return json.loads(text, parse_float=_number)
+
+
+def _number(text: str) -> float | str:
+    """Returns a number; one with more digits than a floating-point number has stays as its text."""
+    number = float(text)
+    return number if Decimal(text) == Decimal(repr(number)) else text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,8 +35,8 @@ def try_(
 ) -> None:
     """Show records of a topic before and after the transforms of FILE. Nothing is written.
 
-    The records are read by this process, with the Kafka login of the worker's properties (or CDC_BOOTSTRAP_SERVERS). Exit
-    code 1 if a record cannot be transformed.
+    The records are read by this process, with the Kafka login of the worker's properties (or of its variables, such as
+    CDC_BOOTSTRAP_SERVERS and CDC_GROUP_ID). Exit code 1 if a record cannot be transformed.
     """
     from cdcworker.coordinator.kafka.internal_topics import TopicNames
     from cdcworker.worker.cli.client.connector_files import read_config
@@ -49,9 +48,8 @@ def try_(
         worker, _ = load(worker_config)
         schema_topic = TopicNames.of_group(worker.group_id, worker.properties).schemas
         asked = TrialRequest(topic, records, begin == "beginning", worker.kafka, schema_topic)
-        found = itertools.islice(trial({key: str(value) for key, value in given.items()}, asked), records)
         shown = []
-        for one in found:
+        for one in trial({key: str(value) for key, value in given.items()}, asked):
             shown.append(one)
             if not wants_json(context):
                 show(_text(one))
@@ -74,6 +72,8 @@ def _text(one: Mapping[str, Any]) -> str:
         lines.append(f"  left out by {one.get('left_out', 'a transform')}")
     else:
         lines += ["  the same"] if one["after"] == one["before"] else _side("+", one["after"])
+        if one["after"]["partition"] != one["before"]["partition"]:
+            lines.append(f"+ partition: {json.dumps(one['after']['partition'])}")
     return "\n".join(lines)
 
 

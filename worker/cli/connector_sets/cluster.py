@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from cdcworker.worker.cli.client.connector_requests import (
@@ -16,10 +17,12 @@ from cdcworker.worker.cli.client.connector_requests import (
 from cdcworker.worker.cli.client.remote import KEY_HEADER, RemoteCluster
 from cdcworker.worker.cli.connector_sets.files import WantedConnector
 from cdcworker.worker.cli.connector_sets.plan import (
+    SNAPSHOT_MODE,
     Effect,
     PlannedConnector,
     PresentConnector,
     SetPlan,
+    as_told,
     in_order,
     new_labels,
     reads,
@@ -27,6 +30,8 @@ from cdcworker.worker.cli.connector_sets.plan import (
 )
 from cdcworker.worker.cli.render import connector_texts
 from cdcworker.worker.cli.render.output import EXIT_ENVIRONMENT, CliError
+
+FORBIDDEN, GONE = 403, 404
 
 
 def present_connectors(remote: RemoteCluster) -> dict[str, PresentConnector]:
@@ -66,45 +71,97 @@ def _planned(
     if present is not None:
         changes = with_secrets_compared(remote, wanted.name, wanted.config, changes)
     labels = new_labels(wanted, present)
-    version = present.version if present is not None else None
+    kind, version = (present.kind, present.version) if present is not None else ("", None)
     if present is not None and not changes:
-        effect: Effect = "unchanged" if labels is None else "changed"
-        return PlannedConnector(wanted.name, effect, present.kind, version, labels=labels)
-    effect = "created" if present is None else "changed"
-    findings, preview = _judged(remote, wanted, no_live_checks)
-    tasks = preview.get("tasks", {})
-    kind = present.kind if present is not None else preview.get("type", "")
+        if labels is None:
+            return PlannedConnector(wanted.name, "unchanged", kind, version)
+        refused = _refusal(remote, lambda: _labelled(remote, wanted.name, labels))
+        return PlannedConnector(wanted.name, "changed", kind, version, labels=labels, findings=refused)
+    effect: Effect = "created" if present is None else "changed"
+    judged = _judged(remote, wanted, None if present is None else labels, present is None, no_live_checks)
+    kind, tasks = kind or judged.preview.get("type", ""), judged.preview.get("tasks", {})
     return PlannedConnector(
         wanted.name,
         effect,
         kind,
         version,
-        connector_texts.hidden(changes),
+        as_told(connector_texts.hidden(changes), judged.told),
         labels,
         {verb: tasks[verb] for verb in ("start", "restart", "stop") if tasks.get(verb)},
-        reads(effect, kind, wanted.config, changes),
-        findings,
+        reads(effect, kind, wanted.config, changes, takes_snapshots=SNAPSHOT_MODE in judged.told),
+        judged.findings,
     )
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """What the cluster says to a config."""
+
+    findings: Sequence[Mapping[str, Any]]
+    preview: Mapping[str, Any] = field(default_factory=dict)
+    """What it would do; empty where it is refused."""
+    told: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Values of the config by key, `from` and `to`, with the secrets masked that only the cluster knows to be some."""
+
+
 def _judged(
-    remote: RemoteCluster, wanted: WantedConnector, no_live_checks: bool
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Returns what validation finds and what the config would do; a refusal of this one connector is a finding."""
-    try:
+    remote: RemoteCluster,
+    wanted: WantedConnector,
+    labels: Mapping[str, str] | None,
+    is_new: bool,
+    no_live_checks: bool,
+) -> _Judged:
+    """Returns what the cluster says to the connector; a refusal of this one is a finding."""
+    found: list[Mapping[str, Any]] = []
+    told: dict[str, Mapping[str, Any]] = {}
+    preview: dict[str, Any] = {}
+
+    def ask() -> None:
         report = validated(remote, wanted.config, no_live_checks=no_live_checks)
-        found = list(report["findings"])
-        return found, {} if report["error_count"] else previewed(remote, wanted.name, wanted.config)
+        found.extend(report["findings"])
+        told.update((item["value"]["name"], {"to": item["value"]["value"]}) for item in report["configs"])
+        if report["error_count"]:
+            return
+        if is_new:
+            preview.update(remote.ask("POST", "/connectors?validate=false&dry_run=true", wanted.body()).content)
+        else:
+            preview.update(previewed(remote, wanted.name, wanted.config))
+        told.update((item["key"], item) for item in preview["changes"])
+        if labels is not None:
+            _labelled(remote, wanted.name, labels)
+
+    found.extend(_refusal(remote, ask))
+    return _Judged(found, preview, told)
+
+
+def _labelled(remote: RemoteCluster, name: str, labels: Mapping[str, str]) -> None:
+    remote.ask("PUT", f"{_labels_path(name)}?dry_run=true", dict(labels))
+
+
+def _labels_path(name: str) -> str:
+    return f"/v1{path_of(name)}/labels"
+
+
+def _refusal(remote: RemoteCluster, ask: Callable[[], None]) -> list[Mapping[str, Any]]:
+    """Returns a finding where the cluster refuses what is asked; raises CliError where it cannot be asked at all."""
+    try:
+        ask()
     except CliError as error:
-        if error.exit_code == EXIT_ENVIRONMENT:
+        if error.exit_code == EXIT_ENVIRONMENT and error.error.get("error_code") != FORBIDDEN:
             raise
-        return [{"severity": "error", **error.error}], {}
+        return [{"severity": "error", **error.error}]
+    return []
 
 
 def _deletion(remote: RemoteCluster, present: PresentConnector) -> PlannedConnector:
-    answer = remote.ask("DELETE", f"{path_of(present.name)}?dry_run=true").content
-    tasks = {"stop": answer["tasks"]["stop"]} if answer["tasks"]["stop"] else {}
-    return PlannedConnector(present.name, "deleted", present.kind, present.version, tasks=tasks)
+    tasks: dict[str, Any] = {}
+
+    def ask() -> None:
+        answer = remote.ask("DELETE", f"{path_of(present.name)}?dry_run=true").content
+        tasks.update({"stop": answer["tasks"]["stop"]} if answer["tasks"]["stop"] else {})
+
+    refused = _refusal(remote, ask)
+    return PlannedConnector(present.name, "deleted", present.kind, present.version, tasks=tasks, findings=refused)
 
 
 def carry_out(
@@ -132,7 +189,13 @@ def carry_out(
 def _step(remote: RemoteCluster, step: PlannedConnector, wanted: WantedConnector | None, query: str) -> None:
     held = {"If-Match": f'"{step.version}"'}
     if wanted is None:
-        answer = remote.ask("DELETE", path_of(step.name), headers=held)
+        try:
+            answer = remote.ask("DELETE", path_of(step.name), headers=held)
+        except CliError as error:
+            if error.error.get("error_code") != GONE:
+                raise
+            remote.note(f"{step.name}: somebody else has deleted it")
+            return
         if left := connector_texts.left_line(answer.headers.get("x-cdc-left", "")):
             remote.note(f"{step.name}: {left}")
     elif step.version is None:
@@ -143,7 +206,7 @@ def _step(remote: RemoteCluster, step: PlannedConnector, wanted: WantedConnector
             answer = remote.ask("PUT", f"{path_of(step.name)}/config{query}", dict(wanted.config), held)
             held = {"If-Match": answer.headers["etag"]} if answer.headers.get("etag") else {}
         if step.labels is not None:
-            remote.ask("PUT", f"/v1{path_of(step.name)}/labels", dict(step.labels), held)
+            remote.ask("PUT", _labels_path(step.name), dict(step.labels), held)
 
 
 def exported(remote: RemoteCluster, names: Sequence[str]) -> list[dict[str, Any]]:

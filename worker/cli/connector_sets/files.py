@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import yaml
+from cdcworker.connectors.config import secret_names
 
 SUFFIXES = (".json", ".yaml", ".yml")
 MEMBERS = ("name", "config", "labels", "initial_state")
@@ -71,8 +72,11 @@ def documents(path: Path) -> Iterator[tuple[str, Any]]:
     """Yields (place in the file, content) for each connector of a file."""
     try:
         text = path.read_text(encoding="utf-8")
-        # As text, whatever it looks like: YAML would take `on` for true and 010 for eight.
-        read = [json.loads(text)] if path.suffix == ".json" else list(yaml.load_all(text, yaml.BaseLoader))
+        read = [_json(text)] if path.suffix == ".json" else list(yaml.load_all(text, _YamlLoader))
+        # Half of a surrogate pair, which an escape can make, goes into no request.
+        json.dumps(read, ensure_ascii=False).encode()
+    except _DoubledKeyError as error:
+        raise click.UsageError(f"{path}: {error}") from None
     except OSError as error:
         raise click.UsageError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError, yaml.YAMLError) as error:
@@ -86,6 +90,45 @@ def documents(path: Path) -> Iterator[tuple[str, Any]]:
             yield from ((f"{at} number {index + 1}", item) for index, item in enumerate(content))
         elif content not in (None, ""):
             yield at, content
+
+
+class _DoubledKeyError(Exception):
+    """A mapping has a key twice: a parser would take the last one and say nothing."""
+
+    def __init__(self, key: str, place: str = "") -> None:
+        super().__init__(f"{place}the key {secret_names.name(key)} stands twice in one object")
+
+
+class _YamlLoader(yaml.BaseLoader):
+    """Takes everything as text, whatever it looks like: YAML would take `on` for true and 010 for eight."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    at = key.start_mark
+                    raise _DoubledKeyError(key.value, f"line {at.line + 1}, column {at.column + 1}: ")
+                seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _json(text: str) -> Any:
+    """Returns the content of a JSON text. A number with a fraction stays as it is written, as a worker reads it."""
+    return json.loads(text, object_pairs_hook=_with_each_key_once, parse_float=str, parse_constant=_refuse_constant)
+
+
+def _with_each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _DoubledKeyError(key)
+        found[key] = value
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _place_of(error: Exception) -> str:

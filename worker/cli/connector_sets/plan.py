@@ -9,14 +9,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from cdcworker.connectors.config import secret_names
+from cdcworker.connectors.config.secret_names import MASK
 from cdcworker.worker.cli.connector_sets.files import WantedConnector
 
 Effect = Literal["created", "changed", "unchanged", "deleted"]
 FORM = 1
 """The version of a plan's file."""
 FILTERS = tuple(f"{what}.{side}.list" for what in ("table", "schema", "database") for side in ("include", "exclude"))
-READS_NOTHING = ("never", "no_data", "schema_only", "recovery", "schema_only_recovery")
+TOPICS = ("topics", "topics.regex")
+SNAPSHOT_MODE = "snapshot.mode"
+READS_NOTHING = ("never", "no_data", "schema_only")
 """Values of `snapshot.mode` with which no table is read first."""
+READS_AT_EVERY_START = "always"
 
 
 @dataclass(frozen=True)
@@ -99,15 +104,45 @@ def superfluous(
     return [one for name, one in sorted(present.items()) if name not in kept and one.labels.get(key) == value]
 
 
-def reads(effect: Effect, kind: str, config: Mapping[str, Any], changes: Iterable[Mapping[str, Any]]) -> str:
+def reads(
+    effect: Effect,
+    kind: str,
+    config: Mapping[str, Any],
+    changes: Iterable[Mapping[str, Any]],
+    *,
+    takes_snapshots: bool,
+) -> str:
     """Returns what is read because of the change, as a text; nothing where only the stream goes on."""
-    if effect == "created" and kind == "sink":
+    changed = {item["key"] for item in changes}
+    if kind == "sink" and effect == "created":
         return "its topics, from their beginning"
-    if effect == "created" and config.get("snapshot.mode") not in READS_NOTHING:
-        return "all its tables, in a snapshot"
-    if effect == "changed" and kind == "source" and any(item["key"] in FILTERS for item in changes):
-        return "tables that its filters add, in a snapshot"
+    if kind == "sink" and changed.intersection(TOPICS):
+        return "topics that it has not read yet, from their beginning"
+    mode = config.get(SNAPSHOT_MODE)
+    if kind == "source" and takes_snapshots and mode not in READS_NOTHING:
+        if effect == "created" or (mode == READS_AT_EVERY_START and changed):
+            return "all its tables, in a snapshot"
+        if changed.intersection(FILTERS):
+            return "tables that its filters add, in a snapshot"
     return ""
+
+
+def as_told(changes: Iterable[Mapping[str, Any]], told: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the changes with every value masked of which the cluster does not say that it may be shown.
+
+    `told` has the values that the cluster shows, by key: those of `from` only where it would take the config.
+    """
+    out = []
+    for item in changes:
+        shown = told.get(item["key"], {})
+        is_secret = MASK in (shown.get("to"), shown.get("from")) or not shown
+        masked = {side: MASK for side in ("from", "to") if is_secret and not _is_reference(item[side])}
+        out.append({**item, **{side: text for side, text in masked.items() if item[side] is not None}})
+    return out
+
+
+def _is_reference(value: str | None) -> bool:
+    return value is not None and secret_names.REFERENCE.fullmatch(value) is not None
 
 
 def as_json(plan: SetPlan) -> dict[str, Any]:

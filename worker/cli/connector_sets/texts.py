@@ -38,7 +38,9 @@ def export_text(content: Mapping[str, Any]) -> FoldedText:
 
 def _summary(content: Mapping[str, Any]) -> str:
     counts = content["counts"]
-    return ", ".join(f"{counts[effect]} {effect}" for effect in ("created", "changed", "deleted", "unchanged"))
+    parts = [f"{counts[effect]} {effect}" for effect in ("created", "changed", "deleted", "unchanged")]
+    refused = sum(any(item["severity"] == "error" for item in one["findings"]) for one in content["connectors"])
+    return ", ".join(parts) + (f"; {refused} not valid" if refused else "")
 
 
 def _lines(one: Mapping[str, Any]) -> Iterator[str]:
@@ -55,7 +57,7 @@ def _lines(one: Mapping[str, Any]) -> Iterator[str]:
     if one["reads"]:
         yield f"    reads {one['reads']}"
     if one["effect"] == "deleted":
-        yield "    its topics and positions stay, as do its slot and publication"
+        yield "    its topics and positions stay, as do a slot and a publication"
     if one["findings"]:
         errors = sum(item["severity"] == "error" for item in one["findings"])
         yield _deeper(

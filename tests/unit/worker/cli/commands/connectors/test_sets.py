@@ -6,10 +6,17 @@ import json
 
 import httpx
 import pytest
+import yaml
+from cdcworker.worker.cli.connector_sets.plan import as_told, reads
 from cdcworker.worker.cli.main import cli
+from cdcworker.worker.security.authenticate import Authenticator
+from cdcworker.worker.security.credentials import hashed
+from cdcworker.worker.security.gate import Gate
+from cdcworker.worker.security.users import UserFile
 from click.testing import CliRunner
 
 URL = "http://leader:8083"
+TOKEN = "S" * 43
 
 
 @pytest.fixture
@@ -18,7 +25,17 @@ def asked():
 
 
 @pytest.fixture
-def run(client, monkeypatch, asked):
+def run(client, running_on):
+    return running_on(client)
+
+
+@pytest.fixture
+def running_on(monkeypatch, asked):
+    """Makes what runs the command line against an application."""
+    return lambda client: _running_on(client, monkeypatch, asked)
+
+
+def _running_on(client, monkeypatch, asked):
     def request(method, url, **options):
         options.pop("timeout")
         options.pop("trust_env")
@@ -44,7 +61,7 @@ def folder(tmp_path):
 @pytest.fixture
 def put(folder, config):
     def write(name, settings=None, **members):
-        content = {"name": name, "config": {**config, **(settings or {})}, **members}
+        content = {"name": name, "config": {**config, **(settings or {})}} | members
         (folder / f"{name}.json").write_text(json.dumps(content))
 
     return write
@@ -189,22 +206,13 @@ def test_another_secret_of_the_file_makes_a_plan_untrue(run, put, folder, tmp_pa
     assert "[cli.plan_stale]" in run("apply", folder, "--plan", kept).output
 
 
-def test_who_changes_a_connector_at_the_same_moment_is_not_overwritten(run, put, folder, cluster, monkeypatch):
-    from cdcworker.worker.cli.connector_sets import cluster as applied
-
+def test_who_changes_a_connector_at_the_same_moment_is_not_overwritten(run, put, folder, cluster, meanwhile):
     put("a")
     put("b")
     run("apply", folder, "--yes")
     put("a", {"port": "3"})
     put("b", {"port": "3"})
-    make = applied.make_plan
-
-    def changed_meanwhile(*arguments, **options):
-        found = make(*arguments, **options)
-        run("connector", "pause", "a")
-        return found
-
-    monkeypatch.setattr(applied, "make_plan", changed_meanwhile)
+    meanwhile("connector", "pause", "a")
     answer = run("apply", folder, "--yes")
     assert answer.exit_code == 1
     assert "not changed a" in answer.output
@@ -212,22 +220,13 @@ def test_who_changes_a_connector_at_the_same_moment_is_not_overwritten(run, put,
     assert cluster.state.connectors["a"].config.get("port") != "3"
 
 
-def test_nothing_is_deleted_after_a_failure(run, put, folder, cluster, monkeypatch):
-    from cdcworker.worker.cli.connector_sets import cluster as applied
-
+def test_nothing_is_deleted_after_a_failure(run, put, folder, cluster, meanwhile):
     put("a")
     put("b")
     run("apply", folder, "--label", "team=shop", "--yes")
     put("a", {"port": "3"})
     (folder / "b.json").unlink()
-    make = applied.make_plan
-
-    def changed_meanwhile(*arguments, **options):
-        found = make(*arguments, **options)
-        run("connector", "pause", "a")
-        return found
-
-    monkeypatch.setattr(applied, "make_plan", changed_meanwhile)
+    meanwhile("connector", "pause", "a")
     answer = run("apply", folder, "--label", "team=shop", "--prune", "--yes", "--json")
     assert answer.exit_code == 1
     assert result(answer)["skipped"] == 1
@@ -267,6 +266,156 @@ def test_files_in_yaml_and_with_several_connectors_are_read_as_they_stand(run, f
     assert cluster.state.connectors["y"].config["port"] == "010"
 
 
+def test_a_number_of_json_stays_as_it_is_written(run, folder, cluster, config):
+    text = json.dumps({"name": "a", "config": {**config, "host": 0}})
+    (folder / "a.json").write_text(text.replace('"host": 0', '"host": 1.50'))
+    assert run("apply", folder, "--yes").exit_code == 0
+    assert cluster.state.connectors["a"].config["host"] == "1.50"
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({"labels": {"bad key!": "x"}}, "A label's key has"),
+        ({"labels": {"x": "y" * 64}}, "A label's value has"),
+        ({"config": {"connector.class": "fake"}}, "host: Missing required"),
+    ],
+)
+@pytest.mark.parametrize("there", [False, True])
+def test_whatever_the_cluster_would_refuse_is_in_the_plan_and_nothing_is_changed(
+    run, put, folder, cluster, members, said, there
+):
+    put("a")
+    if there:
+        put("z")
+        run("apply", folder, "--yes")
+    put("z", **members)
+    put("a", {"port": "3"})
+    before = cluster.state.connectors
+    planned = run("plan", folder)
+    assert planned.exit_code == 2
+    assert said in planned.output
+    assert planned.output.splitlines()[-1].endswith("; 1 not valid")
+    assert "not valid: z" in run("apply", folder, "--yes").output
+    assert cluster.state.connectors == before
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_connector_that_the_caller_may_not_change_is_named(
+    running_on, connect, herder, cluster, put, folder, tmp_path, monkeypatch, there
+):
+    token = {"id": "0" * 12, "hash": hashed(TOKEN, log_n=10)}
+    users = tmp_path / "users.yaml"
+    users.write_text(
+        yaml.safe_dump({"users": [{"name": "ann", "grants": ["admin:shop-", "read:other-"], "tokens": [token]}]})
+    )
+    authenticator = Authenticator(UserFile(users), decoy_hash=token["hash"])
+    monkeypatch.setenv("CDC_TOKEN", f"cdc_{token['id']}_{TOKEN}")
+    run = running_on(connect(herder, gate=Gate(authenticator)))
+    if there:
+        cluster.add("other-a", labels={"team": "shop"})
+        cluster.add("hidden-a", labels={"team": "shop"})
+    for name in ("shop-a", "other-a", "hidden-a"):
+        put(name)
+    planned = run("plan", folder, "--json")
+    authenticator.close()
+    assert planned.exit_code == 2
+    errors = {one["name"]: [item["message"] for item in one["findings"]] for one in result(planned)["connectors"]}
+    assert errors["shop-a"] == []
+    assert "ann has not the role admin on connector other-a" in errors["other-a"]
+    assert "ann has not the role admin on connector hidden-a" in errors["hidden-a"]
+    for path in folder.iterdir():
+        path.unlink()
+    put("shop-a")
+    pruned = run("plan", folder, "--json", "--prune", "--label", "team=shop")
+    deleted = [one for one in result(pruned)["connectors"] if one["effect"] == "deleted"]
+    assert [one["name"] for one in deleted] == ["other-a"] * there
+    assert all("ann has not the role admin" in one["findings"][0]["message"] for one in deleted)
+
+
+def test_a_connector_that_somebody_else_has_deleted_is_not_made_again_by_a_change(run, put, folder, cluster, meanwhile):
+    put("a")
+    put("b")
+    run("apply", folder, "--label", "team=shop", "--yes")
+    put("a", {"port": "3"})
+    (folder / "b.json").unlink()
+    meanwhile("connector", "delete", "a")
+    answer = run("apply", folder, "--yes")
+    assert answer.exit_code == 1
+    assert "not changed a" in answer.output
+    assert sorted(cluster.state.connectors) == ["b"]
+
+
+def test_what_somebody_else_has_deleted_is_deleted(run, put, folder, cluster, meanwhile):
+    put("a")
+    put("b")
+    run("apply", folder, "--label", "team=shop", "--yes")
+    (folder / "b.json").unlink()
+    meanwhile("connector", "delete", "b")
+    answer = run("apply", folder, "--label", "team=shop", "--prune", "--yes")
+    assert answer.exit_code == 0, answer.output
+    assert "somebody else has deleted it" in answer.output
+    assert sorted(cluster.state.connectors) == ["a"]
+
+
+@pytest.fixture
+def meanwhile(run, monkeypatch):
+    """Makes a command run between the plan and the first change."""
+    from cdcworker.worker.cli.connector_sets import cluster as applied
+
+    make = applied.make_plan
+
+    def then(*words):
+        def changed_meanwhile(*arguments, **options):
+            found = make(*arguments, **options)
+            assert run(*words).exit_code == 0
+            return found
+
+        monkeypatch.setattr(applied, "make_plan", changed_meanwhile)
+
+    return then
+
+
+def test_a_value_is_shown_only_where_the_cluster_shows_it():
+    def change(key, before, after):
+        return {"key": key, "change": "change", "from": before, "to": after}
+
+    changes = [change(key, None, "x") for key in ("told", "secret", "unknown")]
+    changes += [change("kept", "${env:A}", "y"), change("gone", "x", None)]
+    told = {"told": {"to": "x"}, "secret": {"to": "****"}, "kept": {"from": "${env:A}", "to": "****"}}
+    shown = {one["key"]: (one["from"], one["to"]) for one in as_told(changes, told)}
+    assert shown == {
+        "told": (None, "x"),
+        "secret": (None, "****"),
+        "unknown": (None, "****"),
+        "kept": ("${env:A}", "****"),
+        "gone": ("****", None),
+    }
+
+
+@pytest.mark.parametrize(
+    ("effect", "kind", "mode", "keys", "text"),
+    [
+        ("created", "source", None, (), "all its tables, in a snapshot"),
+        ("created", "source", "no_data", (), ""),
+        ("changed", "source", "no_data", ("table.include.list",), ""),
+        ("changed", "source", "initial", ("table.include.list",), "tables that its filters add, in a snapshot"),
+        ("changed", "source", "always", ("poll.interval.ms",), "all its tables, in a snapshot"),
+        ("changed", "source", "initial", ("poll.interval.ms",), ""),
+        ("created", "sink", None, (), "its topics, from their beginning"),
+        ("changed", "sink", None, ("topics",), "topics that it has not read yet, from their beginning"),
+        ("changed", "sink", None, ("batch.size",), ""),
+        ("created", "", None, (), ""),
+    ],
+)
+def test_a_plan_says_what_is_read(effect, kind, mode, keys, text):
+    config = {"snapshot.mode": mode} if mode else {}
+    changes = [{"key": key} for key in keys]
+    assert reads(effect, kind, config, changes, takes_snapshots=True) == text
+    if kind == "source":
+        assert reads(effect, kind, config, changes, takes_snapshots=False) == ""
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
@@ -281,6 +430,11 @@ def test_files_in_yaml_and_with_several_connectors_are_read_as_they_stand(run, f
         ("a.json", '{"name": "a", "config": {}, "initial_state": "asleep"}', "`initial_state` has to be"),
         ("a.json", '[{"name": "a"}, {"name": "a"}]', "a is in"),
         ("a.txt", "", "no file ends in"),
+        ("a.json", '{"name": "a", "config": {"port": 1, "port": 2}}', "the key port stands twice"),
+        ("a.yaml", "name: a\nconfig:\n  port: 1\n  port: 2\n", "line 4, column 3: the key port stands twice"),
+        ("a.json", '{"name": "a", "config": {"port": NaN}}', "neither JSON nor YAML"),
+        ("a.json", '{"name": "a", "config": {"host": "hidden\\ud800"}}', "neither JSON nor YAML"),
+        ("a.yaml", 'name: "a\\ud800"', "neither JSON nor YAML"),
     ],
 )
 def test_a_file_that_holds_anything_else_is_named(run, folder, name, text, said):
