@@ -108,6 +108,7 @@ def open_store(config: Mapping[str, Any], roots: Sequence[str]) -> AzureContaine
             credential=login,
             transport=RequestsTransport(session=session, session_owner=False, use_env_settings=False),
             retry_total=0,
+            permit_redirects=False,
             max_single_put_size=1 << 40,
             max_single_get_size=1 << 40,
             logging_enable=False,
