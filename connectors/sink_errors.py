@@ -91,7 +91,8 @@ TARGET_AUTH = declare(
     "spark.target_auth",
     "config",
     "The warehouse refused the user or the password",
-    "Correct warehouse.user and warehouse.password; of an object store, warehouse.s3.access.key and warehouse.s3.secret.key.",
+    "Correct warehouse.user and warehouse.password; of an object store, its keys of the config: warehouse.s3.access.key and"
+    " warehouse.s3.secret.key, warehouse.gcs.credentials, warehouse.azure.account.key or warehouse.azure.sas.token.",
 )
 TARGET_DATABASE = declare(
     "spark.target_database",
@@ -131,8 +132,8 @@ TARGET_STORE_UNFIT = declare(
     "spark.target_store_unfit",
     "config",
     "The warehouse cannot lie in this store",
-    "Use a folder, or s3://bucket/prefix in a store that does conditional puts (If-None-Match and If-Match), without which two"
-    " writers could both take the same number of a manifest. Other stores cannot be written to yet.",
+    "Use a folder, or a bucket of S3, Google Cloud Storage or Azure in a store that does conditional puts (If-None-Match and"
+    " If-Match), without which two writers could both take the same number of a manifest.",
 )
 TARGET_GONE = declare(
     "spark.target_gone",

@@ -35,7 +35,7 @@ class Fault:
 
     `busy`: 503 SlowDown, and the server sees nothing. `lost`: the server does it, and the answer is 500. `cut`: the server does it,
     and the connection ends. `held`: nothing is answered; `release` lets the server do it then. `accepted`: 200, and the
-    server sees nothing. `moved`: 307 to `target`.
+    server sees nothing. `moved`: 307 to `target`. `slow`: 408, and the server sees nothing.
     """
 
     what: str
@@ -114,6 +114,8 @@ class _Handler(BaseHTTPRequestHandler):
         what = fault.what if fault else ""
         if what == "busy":
             self._answer(503, {}, BUSY)
+        elif what == "slow":
+            self._answer(408, {}, b"")
         elif what == "accepted":
             self._answer(200, {"ETag": '"0"'}, b"")
         elif what == "moved" and fault:

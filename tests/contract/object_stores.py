@@ -153,6 +153,14 @@ class Contract:
         error = refused(lambda: store.read("x"))
         assert (error.code, error.kind) == ("spark.target_unreachable", "transient")
 
+    @pytest.mark.parametrize("method", ["GET", "PUT"])
+    def test_an_answer_that_points_elsewhere_is_not_followed(self, store, proxy, method):
+        elsewhere = f"{proxy.endpoint}/elsewhere"
+        proxy.plan("moved", lambda _method, path: path != "/elsewhere", 100, elsewhere)
+        step = store.probe if method == "GET" else lambda: store.replace("x", b"1")
+        assert refused(step).code == "spark.target_bucket"
+        assert "/elsewhere" not in [path for _, path in proxy.requests]
+
     def test_what_the_store_refuses_has_a_code_and_says_no_secret(self, open_store, wrong):
         for code, config in wrong.items():
             error = refused(open_store(**config).probe)

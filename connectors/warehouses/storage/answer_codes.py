@@ -33,7 +33,7 @@ class AnswerCodes:
         if code in self.errors:
             which, text = self.errors[code]
             return CdcError(which, f"{text} ({shown})", where=where)
-        if code in self.busy or status == 429 or status >= 500:
+        if code in self.busy or is_passing(status):
             return CdcError(TARGET_UNREACHABLE, f"the object store could not do it now ({shown})", where=where)
         if status == 412 or code in self.conflicts:
             return Conflict(shown)
@@ -47,6 +47,11 @@ class AnswerCodes:
         if status in (401, 403):
             return CdcError(TARGET_RIGHTS, f"the object store refused it ({shown})", where=where)
         return CdcError(TARGET_FAILED, f"the object store refused it ({shown})", where=where)
+
+
+def is_passing(status: int) -> bool:
+    """Returns whether a status of HTTP says that the same request may be done later."""
+    return status in (408, 429) or status >= 500
 
 
 def mine(exc: Exception, handled: BaseException | None) -> CdcError | None:

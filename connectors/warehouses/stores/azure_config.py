@@ -26,6 +26,9 @@ _URI: Final = re.compile(
     r"abfss?://(?P<container>[a-z0-9][a-z0-9-]{1,61}[a-z0-9])@(?P<account>[a-z0-9]{3,24})"
     r"\.(?P<domain>(?:dfs|blob)\.[a-z0-9.-]{1,100})(?:/(?P<prefix>.*))?"
 )
+_SIGNATURE: Final = re.compile(r"\??(?:[a-z]+=[^&\s]*&)*sig=[^&\s]+(?:&[a-z]+=[^&\s]*)*")
+"""Azure's client takes another text for the key of an account."""
+_NO_SIGNATURE: Final = "expects a shared access signature, names and values such as sv=…&sig=…, without an address"
 
 KEYS: Final = (
     ConfigKey(
@@ -75,6 +78,8 @@ def problems(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield ACCOUNT_KEY, f"expects a value, or {SAS_TOKEN} one, and not both"
     if key and not has_reference(key.reveal()) and not _is_key(key.reveal()):
         yield ACCOUNT_KEY, "expects a key in base64"
+    if signature and not has_reference(signature.reveal()) and not _is_signature(signature.reveal()):
+        yield SAS_TOKEN, _NO_SIGNATURE
     if importlib.util.find_spec("azure.storage.blob") is None:
         yield "warehouse.path", "needs the worker's extra azure: pip install 'cdcworker[azure]'"
 
@@ -92,6 +97,8 @@ def open_store(config: Mapping[str, Any], roots: Sequence[str]) -> AzureContaine
     key, signature = config[ACCOUNT_KEY], config[SAS_TOKEN]
     if key and not _is_key(key.reveal()):
         raise CdcError(TARGET_AUTH, f"{ACCOUNT_KEY} is no key in base64", where={"key": ACCOUNT_KEY})
+    if signature and not _is_signature(signature.reveal()):
+        raise CdcError(TARGET_AUTH, f"{SAS_TOKEN} {_NO_SIGNATURE}", where={"key": SAS_TOKEN})
 
     def client() -> Any:
         import requests
@@ -108,6 +115,7 @@ def open_store(config: Mapping[str, Any], roots: Sequence[str]) -> AzureContaine
             credential=login,
             transport=RequestsTransport(session=session, session_owner=False, use_env_settings=False),
             retry_total=0,
+            permit_redirects=False,
             max_single_put_size=1 << 40,
             max_single_get_size=1 << 40,
             logging_enable=False,
@@ -115,6 +123,10 @@ def open_store(config: Mapping[str, Any], roots: Sequence[str]) -> AzureContaine
 
     name = f"{found['container']}@{found['account']}.{found['domain']}"
     return AzureContainer(client, name, clean_prefix(found["prefix"]))
+
+
+def _is_signature(text: str) -> bool:
+    return bool(_SIGNATURE.fullmatch(text))
 
 
 def _is_key(text: str) -> bool:

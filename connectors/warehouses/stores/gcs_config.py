@@ -12,6 +12,7 @@ from cdcworker.connectors.config import refusals
 from cdcworker.connectors.config.definition import ConfigKey, has_reference
 from cdcworker.connectors.config.place_forms import HTTP, validator
 from cdcworker.connectors.sink_errors import TARGET_AUTH, TARGET_BUCKET, TARGET_RIGHTS, TARGET_STORE_UNFIT
+from cdcworker.connectors.warehouses.storage.answer_codes import is_passing
 from cdcworker.connectors.warehouses.storage.gcs_bucket import GcsBucket, GcsClient
 from cdcworker.connectors.warehouses.storage.judged_connections import open_session
 from cdcworker.connectors.warehouses.stores.judged_hosts import JudgedHosts
@@ -105,7 +106,16 @@ def _session(account: Mapping[str, str], hosts: JudgedHosts) -> Any:
         text = f"the key of the service account cannot be read ({type(exc).__name__})"
         raise CdcError(TARGET_AUTH, text, where={"key": CREDENTIALS}) from None
     tokens = open_session(requests.Session(), hosts.admit_request)
+    tokens.hooks["response"].append(_require_answer)
     return open_session(AuthorizedSession(login, auth_request=Request(tokens)), hosts.admit_request)
+
+
+def _require_answer(said: Any, *_: Any, **__: Any) -> None:
+    """A hook of requests' by which a server of tokens that is down is no refusal of the credentials."""
+    import requests
+
+    if is_passing(said.status_code) or (said.ok and not isinstance(said.json(), dict)):
+        raise requests.HTTPError(f"no token ({said.status_code})")
 
 
 def _account(text: str) -> dict[str, str] | None:

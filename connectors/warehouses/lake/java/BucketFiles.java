@@ -9,6 +9,7 @@ import java.io.FileNotFoundException;
 import java.io.FileOutputStream;
 import java.io.IOException;
 import java.io.OutputStream;
+import java.io.UncheckedIOException;
 import java.net.URI;
 import java.net.UnixDomainSocketAddress;
 import java.nio.ByteBuffer;
@@ -105,10 +106,20 @@ public final class BucketFiles extends FileSystem {
         throw new UnsupportedOperationException("an object is not appended to");
     }
 
+    /**
+     * Of a rename that fails it is not known whether it was done, or will be. Iceberg makes a commit again that ends in an
+     * IOException, and makes a staged snapshot current which it then finds in the table: hence an exception of another kind.
+     */
     public boolean rename(Path path, Path target) throws IOException {
         Map question = question("rename", path);
         question.put("target", key(target));
-        return Boolean.TRUE.equals(ask(question, path).said.get("there"));
+        try {
+            return Boolean.TRUE.equals(ask(question, path).said.get("there"));
+        } catch (FileNotFoundException exc) {
+            throw exc;
+        } catch (IOException exc) {
+            throw new UncheckedIOException(exc);
+        }
     }
 
     public boolean delete(Path path, boolean recursive) throws IOException {

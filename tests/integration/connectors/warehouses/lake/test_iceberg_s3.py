@@ -192,6 +192,34 @@ def test_a_version_that_arrives_late_is_found_and_kept(spark, s3, proxy, monkeyp
 
 
 @pytest.mark.long
+def test_a_staged_snapshot_whose_answer_is_lost_is_in_a_log_once(spark, s3, proxy, monkeypatch):
+    """The commit is Spark's own. It must not be tried again by Iceberg, which makes a snapshot current that it finds in the table."""
+    prefix, stream = uuid.uuid4().hex, change_streams.Stream(1)
+    writer = LakeWriter(lake_of(bucket_at(proxy.endpoint, prefix), by_files=False), "sink", output=OutputForm(log=True))
+    writer.attach(lambda: spark)
+    writer.fence((1, 0))
+
+    def apply_log():
+        writer.claim([contract.TOPIC])
+        writer.apply(stream.assembler(log=True).build(change_streams.arrow(stream.records), writer.ledger(), 1))
+
+    stream.insert(change_streams.NARROW, (1, 1, "a", "b"))
+    apply_log()
+    stream.insert(change_streams.NARROW, (2, 1, "a", "b"))
+    with monkeypatch.context() as patched:
+        patched.setattr(object_store, "RETRY_S_MAX", 0.0)
+        lost = proxy.plan("lost", lambda method, path: method == "PUT" and "/orders/metadata/v" in path)
+        with pytest.raises(CdcError) as caught:
+            apply_log()
+    assert lost.seen
+    assert (caught.value.code, caught.value.kind) == ("spark.target_unreachable", "transient")
+    assert contract.rows(writer, "id") == [(1,)]
+    apply_log()
+    assert contract.rows(writer, "id") == [(1,), (2,)]
+    writer.close()
+
+
+@pytest.mark.long
 def test_what_the_store_refuses_while_a_task_runs_has_its_code(spark, s3):
     writer, stream = opened(spark, bucket_at(s3.endpoint, uuid.uuid4().hex)), change_streams.Stream(1)
     stream.insert(change_streams.NARROW, (1, 1, "a", "b"))

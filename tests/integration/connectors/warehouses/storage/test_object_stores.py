@@ -56,6 +56,19 @@ class TestGcs(contract.Contract):
             "spark.target_auth": {"warehouse.gcs.credentials": gcs_server.account(f"{proxy.endpoint}/refused")},
         }
 
+    @pytest.mark.parametrize("answer", [(503, b"{}"), (502, b"<html>"), (200, b"<html>"), (200, b"[]")])
+    def test_a_server_of_tokens_that_is_down_is_waited_for(self, open_store, proxy, answer):
+        proxy.own["/token"] = answer
+        store = open_store()
+        error = contract.refused(store.probe)
+        assert (error.code, error.kind) == ("spark.target_unreachable", "transient")
+        proxy.own["/token"] = (200, TOKEN)
+        store.probe()
+
+    def test_a_request_that_took_the_server_too_long_is_sent_again(self, open_store, proxy):
+        proxy.plan("slow", contract.write_of("x"))
+        open_store().create("x", b"1")
+
 
 @pytest.mark.azure
 class TestAzure(contract.Contract):

@@ -25,6 +25,11 @@ AZURE = {
     "warehouse.azure.account.key": base64.b64encode(b"k").decode(),
     "warehouse.azure.endpoint": "http://127.0.0.1:1",
 }
+SIGNED = {
+    **AZURE,
+    "warehouse.azure.account.key": "",
+    "warehouse.azure.sas.token": "?sv=2024-11-04&sp=rcwdl&sig=a%2Fb%3D",
+}
 PLACES = {"gs": "gs://lake/a/b/x", "abfss": "abfss://lake@account.dfs.core.windows.net/a/b/x"}
 
 
@@ -32,7 +37,7 @@ def parsed(config, kind="parquet"):
     return CONFIG_DEF.parse({**OWN, "warehouse": kind, **config})
 
 
-@pytest.mark.parametrize("config", [GCS, AZURE])
+@pytest.mark.parametrize("config", [GCS, AZURE, SIGNED])
 def test_the_files_of_a_warehouse_lie_below_the_prefix(config):
     found = parsed(config)
     writer = kind_of(found).open(found, WriterTask("sink"))
@@ -53,6 +58,13 @@ def test_the_files_of_a_warehouse_lie_below_the_prefix(config):
         (AZURE, {"warehouse.azure.account.key": ""}, "warehouse.azure.account.key"),
         (AZURE, {"warehouse.azure.account.key": "n o base64"}, "warehouse.azure.account.key"),
         (AZURE, {"warehouse.azure.sas.token": "sig=x"}, "warehouse.azure.account.key"),
+        (SIGNED, {"warehouse.azure.sas.token": "a word"}, "warehouse.azure.sas.token"),
+        (SIGNED, {"warehouse.azure.sas.token": "sv=1&se=2"}, "warehouse.azure.sas.token"),
+        (
+            SIGNED,
+            {"warehouse.azure.sas.token": "https://a.blob.core.windows.net/c?sv=1&sig=x"},
+            "warehouse.azure.sas.token",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_at_its_key_without_the_value(config, more, key):
