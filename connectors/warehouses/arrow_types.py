@@ -80,16 +80,38 @@ def _clipped(found: pa.Array, low: int, high: int) -> pa.Array:
     return pc.if_else(pc.less(wide, low), low, pc.if_else(pc.greater(wide, high), high, wide))
 
 
+def is_clipped(found: pa.Array, column: TargetColumn) -> bool:
+    """Returns whether `to_arrow` gives a date or time of the column another value."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_null(found.type) or column.kind not in ("date", "timestamp", "iso"):
+        return False
+    if column.kind == "iso":
+        usual = pc.match_substring_regex(found, r"^[0-9]{4}-")
+        return bool(pc.any(pc.invert(pc.fill_null(usual, True))).as_py())
+    low, high = (value_text.DAYS_MIN, value_text.DAYS_MAX) if column.kind == "date" else _bounds(column)
+    wide = found.cast(pa.int64())
+    return bool(pc.any(pc.or_(pc.less(wide, low), pc.greater(wide, high))).as_py())
+
+
+def _bounds(column: TargetColumn) -> tuple[int, int]:
+    """Returns the first and the last time that is held, in the column's unit."""
+    if column.unit == 1:
+        return value_text.US_MIN * 1000, value_text.US_MAX * 1000 + 999
+    factor = max(1, column.unit // 1000)
+    return -(-value_text.US_MIN // factor), value_text.US_MAX // factor
+
+
 def _timestamp(found: pa.Array, column: TargetColumn) -> pa.Array:
     import pyarrow.compute as pc
 
     factor = max(1, column.unit // 1000)
-    low, high = -(-value_text.US_MIN // factor), value_text.US_MAX // factor
     if column.unit == 1:
         return _clipped(
             pc.floor(pc.divide(found.cast("float64"), 1000.0)).cast("int64"), value_text.US_MIN, value_text.US_MAX
         )
-    return pc.multiply(_clipped(found, low, high), factor)
+    return pc.multiply(_clipped(found, *_bounds(column)), factor)
 
 
 def instants(found: pa.Array) -> pa.Array | None:

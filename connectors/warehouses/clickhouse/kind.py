@@ -15,7 +15,6 @@ from cdcworker.connectors.sink_errors import TARGET_AUTH, TARGET_RIGHTS
 from cdcworker.connectors.sql_script import ScriptStep
 from cdcworker.connectors.warehouses.clickhouse.client import Client, ServerPlace
 from cdcworker.connectors.warehouses.clickhouse.errors import OPEN_PASSWORD
-from cdcworker.connectors.warehouses.clickhouse.roles import SinkUser, sink_script
 from cdcworker.connectors.warehouses.kind import (
     LedgerAdmin,
     ParsedConfig,
@@ -111,6 +110,8 @@ def probe(config: ParsedConfig) -> Sequence[CheckFinding]:
 
 def role_script(wanted: RoleRequest) -> list[ScriptStep]:
     """Returns the SQL for the user of a sink; the database that is named says nothing, for ClickHouse has none above its schemas."""
+    from cdcworker.connectors.warehouses.clickhouse.roles import SinkUser, sink_script
+
     return sink_script(SinkUser(wanted.role, wanted.options["schemas"]))
 
 

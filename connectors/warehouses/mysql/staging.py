@@ -19,11 +19,14 @@ from cdcworker.connectors.api.table_batch import (
     TableBatch,
 )
 from cdcworker.connectors.arrow.array_ops import one
+from cdcworker.connectors.sink_errors import TARGET_VALUE
+from cdcworker.connectors.warehouses import arrow_types
 from cdcworker.connectors.warehouses.mysql import load, statements, values, version_statements
 from cdcworker.connectors.warehouses.mysql.connection import BOOKKEEPING
 from cdcworker.connectors.warehouses.sql.stage_rows import bits_of
 from cdcworker.connectors.warehouses.sql.target_table import KEPT, ORIGIN_KEY, STAGE_KEY
 from cdcworker.connectors.warehouses.sql.versions import StagedBatch
+from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import thread_pool
 
 if TYPE_CHECKING:
@@ -221,11 +224,22 @@ def append(connection: Connection, target: statements.TargetTable, batch: TableB
 
 
 def _values(target: statements.TargetTable, rows: pa.Table) -> dict[str, Any]:
+    _check_key(target, rows)
     return {
         column.name: values.to_mysql(one(rows[column.field]), column, target.types[column.name])
         for column in target.columns
         if column.field in rows.column_names
     }
+
+
+def _check_key(target: statements.TargetTable, rows: pa.Table) -> None:
+    """Refuses rows whose key has a day or a time that the server cannot hold: the nearest one may be another row's."""
+    for column in target.columns:
+        if column.name not in target.key or column.field not in rows.column_names:
+            continue
+        if arrow_types.is_clipped(one(rows[column.field]), column):
+            where = {"table": target.name, "column": column.name}
+            raise CdcError(TARGET_VALUE, "a key has a day or a time past what the server holds", where=where)
 
 
 def hashed(keys: pa.Array) -> pa.Array:

@@ -619,3 +619,28 @@ def test_a_chunk_is_no_longer_than_its_bytes_allow(monkeypatch, mysql, sink):
         stream.insert(NARROW, (number, 1, "a" * 100, "b"))
     run(stream, writer)
     assert mysql.ask("select count(*) from public.orders") == ((50,),)
+
+
+DATE = {"type": "int", "connect.name": "io.debezium.time.Date"}
+MICROS = {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "held", "past"),
+    [
+        (DATE, 2_932_896, 2_932_897),
+        (DATE, 0, -719_163),
+        (MICROS, 253_402_300_799_999_999, 253_402_300_800_000_000),
+        (MICROS, 0, -(2**62)),
+    ],
+)
+def test_a_key_with_a_day_that_the_server_cannot_hold_is_refused_not_clipped(mysql, sink, kind, held, past):
+    of = table(column("d", kind, "timestamp", False), column("n", "int", "integer"))
+    stream = change_streams.Stream(1)
+    stream.insert(of, (held, 1))
+    run(stream, sink())
+    stream.insert(of, (past, 2))
+    with pytest.raises(CdcError) as caught:
+        run(stream, sink(epoch=(2, 0)))
+    assert (caught.value.code, caught.value.where["column"]) == ("spark.target_value", "d")
+    assert str(past) not in str(caught.value)
