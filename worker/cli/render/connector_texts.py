@@ -155,8 +155,22 @@ def difference_lines(changes: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines) or "no difference"
 
 
+SECRET_WORDS = (
+    "password",
+    "secret",
+    "token",
+    "jaas",
+    "credential",
+    "authorization",
+    "account.key",
+    "keystore.key",
+    "private.key",
+)
+"""What names of secrets have in them. The cluster knows them all, and is not asked where a file is only looked at."""
+
+
 def sounds_secret(key: str) -> bool:
-    return any(word in key.lower() for word in ("password", "secret", "token", "jaas", "credential"))
+    return any(word in key.lower() for word in SECRET_WORDS)
 
 
 def hidden(changes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

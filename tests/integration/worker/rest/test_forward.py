@@ -126,8 +126,16 @@ def test_no_patch_is_lost(workers):
     workers[0].http.post("/connectors", json={"name": "p", "config": CONFIG})
 
     def patch(number):
-        key = f"topic.creation.default.x{number}"
-        return workers[number % 3].http.patch("/connectors/p/config", json={key: str(number)}).status_code
+        key, answers = f"topic.creation.default.x{number}", []
+
+        def is_taken():
+            answer = workers[number % 3].http.patch("/connectors/p/config", json={key: str(number)})
+            answers.append(answer.status_code)
+            # Refused for the others' changes: nothing was done.
+            return answer.headers.get("x-cdc-reason") != "concurrent"
+
+        eventually(is_taken)
+        return answers[-1]
 
     with ThreadPoolExecutor(4) as pool:
         assert set(pool.map(patch, range(8))) == {200}

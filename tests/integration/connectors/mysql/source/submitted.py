@@ -42,8 +42,16 @@ class Source:
         return found
 
     def ask(self, method: str, path: str = "", json: Any = None) -> Any:
+        """Asked again while tasks are being stopped."""
         url = f"{self.worker.url}/connectors/{self.name}{path}"
-        answer = plain_http.request(method, url, json=json, timeout=60.0)
+        answered: list[Any] = []
+
+        def answers() -> bool:
+            answered[:] = [plain_http.request(method, url, json=json, timeout=60.0)]
+            return answered[0].status_code != 409
+
+        self.worker.wait(answers, f"{method} {path}")
+        (answer,) = answered
         assert answer.status_code < 300, answer.text
         return answer.json() if answer.content else None
 

@@ -32,6 +32,8 @@ class Pair:
         assert programs is not None
         self.primary = LoggedServer(programs, folder / "first", {**LOGGING, "server-id": "21"})
         self.replica = LoggedServer(programs, folder / "second", {**LOGGING, "server-id": "22"})
+        self.is_spoiled = False
+        """Whether what a test did to the log leaves the replica behind for good."""
 
     def start(self) -> None:
         self.primary.start()
@@ -56,14 +58,42 @@ class Pair:
         self.replica.remove()
 
 
+class Pairs:
+    """The pair that tests share, until one spoils it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made = 0
+        self._pair: Pair | None = None
+
+    def take(self) -> Pair:
+        if self._pair is None:
+            self._made += 1
+            self._pair = Pair(self._folder / f"failover{self._made}")
+            self._pair.start()
+        return self._pair
+
+    def drop(self) -> None:
+        if self._pair is not None:
+            self._pair.remove()
+        self._pair = None
+
+
 @pytest.fixture(scope="module")
-def pair(devstack_dir: Path) -> Iterator[Pair]:
-    made = Pair(devstack_dir / "failover")
+def pairs(devstack_dir: Path) -> Iterator[Pairs]:
+    made = Pairs(devstack_dir)
     try:
-        made.start()
         yield made
     finally:
-        made.remove()
+        made.drop()
+
+
+@pytest.fixture
+def pair(pairs: Pairs) -> Iterator[Pair]:
+    made = pairs.take()
+    yield made
+    if made.is_spoiled:
+        pairs.drop()
 
 
 def at(one: Reading, server: LoggedServer) -> Reading:
@@ -229,8 +259,9 @@ def ends_of_events(data: bytes, at: int) -> list[int]:
     return found
 
 
-def died_amid_a_transaction(server: LoggedServer, *, amid_an_event: bool) -> None:
+def died_amid_a_transaction(pair: Pair, *, amid_an_event: bool) -> None:
     """Leaves the log as a server does that dies while it writes a transaction to it. What was not read begins in the same file."""
+    pair.is_spoiled, server = True, pair.primary
     ((_, since, *_),) = server.ask(f"insert into shop.t values {values(4999)}", "show master status")
     server.ask(f"insert into shop.t values {values(*range(5000, 8000))}")
     server.kill()
@@ -246,7 +277,7 @@ def test_a_transaction_whose_end_the_log_lacks_was_never_committed(pair: Pair, r
     one = begun(pair, reading)
     count = len(one.rows("t"))
     one.kill()
-    died_amid_a_transaction(pair.primary, amid_an_event=False)
+    died_amid_a_transaction(pair, amid_an_event=False)
     one.start().until(lambda: len(one.rows("t")) > count + 1)
     assert one.rows("t")[count:] == [("c", (4999, "v4999")), ("c", (8500, "v8500"))]
     one.again()
@@ -259,7 +290,7 @@ def test_a_file_that_ends_amid_an_event_is_refused_by_the_server(pair: Pair, rea
     pair.primary.ask("delete from shop.t")
     one = begun(pair, reading)
     one.kill()
-    died_amid_a_transaction(pair.primary, amid_an_event=True)
+    died_amid_a_transaction(pair, amid_an_event=True)
     with pytest.raises(CdcError) as caught:
         one.start().until(lambda: False)
     assert caught.value.code == e.DUMP_REFUSED

@@ -13,6 +13,8 @@ from cdcworker.coordinator.log.config_fold import assignment_record, connector_r
 from cdcworker.coordinator.log.offset_records import offsets_partition
 from cdcworker.coordinator.model import AssignedTask, Assignment, Connector, TaskSet
 
+from tests.contract.source_crashes import Child
+
 from . import test_crash_matrix as crash_matrix
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
@@ -59,7 +61,7 @@ def test_the_start_of_a_task_waits_for_no_open_transaction_but_its_own_new_slot_
         child.wait(lambda child=child: child.reached(target), "both go on when it has ended")
 
 
-def beside(stage, first) -> crash_matrix.Child:
+def beside(stage, first) -> Child:
     """A task of another connector, whose positions lie in the same partition as those of the first one."""
     wanted = offsets_partition("shop", 0, first.offsets_partitions)
     names = (f"other{number}" for number in count())
@@ -77,7 +79,7 @@ def beside(stage, first) -> crash_matrix.Child:
         "slot.name": f"o_{stage.database}",
         "topic.prefix": f"{name}{stage.database}",
     }
-    stage.children.append(crash_matrix.Child(dataclasses.replace(first, connector=name, config=config), ""))
+    stage.children.append(Child(dataclasses.replace(first, connector=name, config=config), "", stage.is_behind))
     return stage.children[-1]
 
 
@@ -93,7 +95,7 @@ def is_open(stage) -> bool:
 def test_the_start_of_a_task_waits_for_no_open_transaction_of_kafka(stage, action):
     """It holds records, and would be open for a quarter of an hour if nobody else took the task's place."""
     spec = stage.spec()
-    stage.children.append(crash_matrix.Child(spec, f"source.half_produced={action}@4"))
+    stage.children.append(Child(spec, f"source.half_produced={action}@4", stage.is_behind))
     (first,) = stage.children
     target = end_of_log(stage)
     first.wait(lambda: first.reached(target), "the first task reads")
