@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol
 
-from cdcworker.connectors.bounded_cache import BoundedCache
 from cdcworker.connectors.record_sink.errors import RECORD_UNREADABLE
 from cdcworker.connectors.transforms.avro_form import schema_of
+from cdcworker.connectors.transforms.bounded_cache import BoundedCache
 from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema, DataError, Field, Header
 from cdcworker.schemas.avro import unframe
 from cdcworker.schemas.decode import Prepared, decode_prepared, prepare

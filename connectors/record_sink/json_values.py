@@ -8,9 +8,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from cdcworker.connectors.bounded_cache import BoundedCache
 from cdcworker.connectors.record_sink.errors import RECORD_REFUSED
 from cdcworker.connectors.transforms.avro_form import JSON_WRITTEN, avro_of
+from cdcworker.connectors.transforms.bounded_cache import BoundedCache
 from cdcworker.connectors.transforms.data import ConnectSchema, DataError, Header
 from cdcworker.connectors.transforms.dates import to_millis
 from cdcworker.schemas.connect_json import compile_json

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, NamedTuple
 
-from cdcworker.connectors.bounded_cache import BoundedCache
 from cdcworker.connectors.config.converters import text_of
 from cdcworker.connectors.transform_chain.unwrap import flat_of
+from cdcworker.connectors.transforms.bounded_cache import BoundedCache
 from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema, DataError, Field, Header, class_name
 from cdcworker.schemas.record_format import AddedField
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
-from cdcworker.connectors.bounded_cache import BoundedCache
+from cdcworker.connectors.transforms.bounded_cache import BoundedCache
 from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema
 
 SCHEMAS_MAX: Final = 16_384

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cdcworker.connectors.bounded_cache import BoundedCache
+from cdcworker.connectors.transforms.bounded_cache import BoundedCache
 from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema, DataError, Field, Header
 from cdcworker.connectors.transforms.transform import SCHEMAS_MAX
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final
 
-from cdcworker.connectors.bounded_cache import BoundedCache
+from cdcworker.connectors.transforms.bounded_cache import BoundedCache
 from cdcworker.connectors.transforms.data import ConnectSchema, Field
 from cdcworker.connectors.transforms.transform import SCHEMAS_MAX
 

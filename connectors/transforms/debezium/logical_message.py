@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cdcworker.connectors.bounded_cache import BoundedCache
+from cdcworker.connectors.transforms.bounded_cache import BoundedCache
 from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema, DataError, Field
 from cdcworker.connectors.transforms.debezium.envelope import ENVELOPE
 from cdcworker.connectors.transforms.debezium.json_shape import JsonShapes, NoShapeError, ShapeOptions

@@ -1,4 +1,4 @@
-from cdcworker.connectors.bounded_cache import BoundedCache
+from cdcworker.connectors.transforms.bounded_cache import BoundedCache
 
 
 def test_the_oldest_goes_when_one_more_comes():
