@@ -196,6 +196,7 @@ def test_a_file_that_was_purged_and_a_number_that_begins_again_are_no_loss_where
 def test_a_server_that_lacks_what_was_read_halts_and_so_does_one_with_an_errant_transaction(
     pair: Pair, reading: MakeReading
 ) -> None:
+    pair.is_spoiled = True
     one = begun(pair, reading)
     wait_for_replica(pair.primary, pair.replica)
     pair.replica.ask("stop slave")
