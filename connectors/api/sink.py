@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, runtime_checkable
 
 from cdcworker.connectors.api.context import CheckFinding, Config, TaskContext
 
 if TYPE_CHECKING:
     from cdcworker.connectors.config.definition import ConfigDef
+
+VERIFY_INTERVAL_MS_MIN: Final = 60_000
+"""A comparison reads whole tables of a database that is somebody else's. Metrics of its result are seldom read more often."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from cdcworker.connectors.api.sink import VERIFY_INTERVAL_MS_MIN
 from cdcworker.connectors.config.definition import ConfigKey, between, is_regex, one_of
 from cdcworker.connectors.config.refusals import Refusal
 from cdcworker.connectors.sink_engine import warehouse_kinds
@@ -15,8 +16,6 @@ TRIGGER_MS: Final = 250
 """A row waits half of it on average. Without changes there are no batches; with some all the time each batch costs."""
 RECORDS_MAX: Final = 100_000
 """About 32 MB of ordinary rows, which go through the task's process at once."""
-VERIFY_INTERVAL_MS_MIN: Final = 60_000
-"""A comparison reads whole tables of a database that is somebody else's. Metrics of its result are seldom read more often."""
 BATCHES: Final = "Batches"
 
 ACCEPTED: Final = {

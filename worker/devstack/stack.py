@@ -20,7 +20,7 @@ from typing import Any
 
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.devstack import mariadb
-from cdcworker.worker.devstack.kafka import EmbeddedKafka
+from cdcworker.worker.devstack.kafka import QUICK_COMPILER_ONLY, EmbeddedKafka
 from cdcworker.worker.devstack.ports import HOST, free_ports
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 from cdcworker.worker.devstack.process import Program, log_tail
@@ -72,7 +72,7 @@ class DevStack:
     mysql: mariadb.EmbeddedMariaDb | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self.kafka = EmbeddedKafka(self.directory / "kafka", progress=self.progress)
+        self.kafka = EmbeddedKafka(self.directory / "kafka", jvm_options=QUICK_COMPILER_ONLY, progress=self.progress)
         self.postgres = EmbeddedPostgres(self.directory / "postgres")
 
     def start(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -36,8 +37,14 @@ def start(path: Path | None) -> None:
     for warning in warnings:
         logging.getLogger(__name__).warning("%s", warning)
 
+    # What is imported stays: a search for garbage among it would be in vain, now and later.
+    gc.disable()
+    # httpx goes on without its own command line, which imports a terminal's library.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
     from cdcworker.worker.app import run_worker
 
+    gc.freeze()
+    gc.enable()
     run_worker(config)
 
 

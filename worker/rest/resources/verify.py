@@ -8,8 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
-from cdcworker.connectors.api.sink import IsCompared
-from cdcworker.connectors.sink_engine.config import VERIFY_INTERVAL_MS_MIN
+from cdcworker.connectors.api.sink import VERIFY_INTERVAL_MS_MIN, IsCompared
 from cdcworker.connectors.snapshot_jobs import REPAIR, SNAPSHOT
 from cdcworker.connectors.verify.errors import BUSY, INTERRUPTED, NO_COMPARISON, REPAIR_BUSY, REPAIR_UNFIT, UNFIT
 from cdcworker.coordinator.core import jobs
