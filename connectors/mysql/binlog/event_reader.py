@@ -26,7 +26,7 @@ from cdcworker.connectors.mysql.binlog.rows import (
     read_rows_head,
 )
 from cdcworker.connectors.mysql.binlog.table_map import TableMap
-from cdcworker.connectors.mysql.binlog.tables import Tables
+from cdcworker.connectors.mysql.binlog.tables import TABLE_ID_BYTES, Tables
 from cdcworker.connectors.mysql.binlog.tagged_gtid import read_tagged_gtid
 from cdcworker.connectors.mysql.errors import (
     CHECKSUM,
@@ -131,11 +131,13 @@ class EventReader:
     ) -> None:
         self._checksum = checksum
         self._format: FormatDescription | None = None
-        self._tables = Tables(complete)
+        self.tables = Tables(complete)
         self._file, self._position = "", 0
         self._reading = self.place
         self.leaves_rows = False
         """Whether rows events are given as `UnreadRows`."""
+        self.reads = 0
+        """How many events were given to be read."""
 
     def begin(self, checksum: Checksum) -> None:
         """Sets how events are checked until the first format description says it."""
@@ -146,9 +148,23 @@ class EventReader:
         """Where the next event begins."""
         return Place(self._file, self._position)
 
+    @property
+    def has_checksums(self) -> bool:
+        return self._checksum is not Checksum.OFF
+
+    @property
+    def has_usual_ids(self) -> bool:
+        """Tells whether tables have numbers of six bytes, as all but very old servers write them."""
+        return self._format is None or self._format.has_usual_ids
+
+    def pass_to(self, position: int) -> None:
+        """Somebody else has read the events up to this place of the file."""
+        self._position = position
+
     def read(self, data: bytes) -> Iterable[Event]:
         """Returns the event; for a compressed transaction its events, each of which is inflated when its turn comes. Raises CdcError,
         with the place."""
+        self.reads += 1
         place = self._reading = self.place
         with self._named(data, place):
             header = read_header(data)
@@ -217,7 +233,7 @@ class EventReader:
         if kind in OPERATIONS:
             return self._rows(EventType(kind), content)
         if kind == EventType.TABLE_MAP:
-            return self._tables.add(content, HEADER_BYTES, self._table_id_bytes(kind))
+            return self.tables.add(content, HEADER_BYTES, self._table_id_bytes(kind))
         body = ByteReader(content, HEADER_BYTES)
         if kind in _SIMPLE:
             if kind == EventType.START_ENCRYPTION and not header.is_ignorable:
@@ -226,7 +242,7 @@ class EventReader:
             return _SIMPLE[kind](body)
         if kind == EventType.FORMAT_DESCRIPTION:
             self._format = read_format_description(content)
-            self._tables.begin_file(is_mariadb=self._format.is_mariadb)
+            self.tables.begin_file(is_mariadb=self._format.is_mariadb)
             return self._format
         if kind == EventType.MARIADB_GTID:
             return gtid_events.read_mariadb_transaction(body, header.server_id)
@@ -248,9 +264,9 @@ class EventReader:
     def _rows(self, kind: EventType, content: bytes) -> Rows | UnreadRows:
         head = read_rows_head(kind, content, HEADER_BYTES, self._table_id_bytes(kind))
         if head.table_id == DUMMY_TABLE_ID and head.rows_at == len(content):
-            self._tables.end_statement()
+            self.tables.end_statement()
             return Rows(head.operation, None, (), ends_statement=True)
-        reader = self._tables.reader(head.table_id)
+        reader = self.tables.reader(head.table_id)
         if kind in compression.COMPRESSED_ROWS:
             content = content[: head.rows_at] + compression.inflated(content[head.rows_at :])
         if self.leaves_rows:
@@ -260,11 +276,11 @@ class EventReader:
         else:
             rows = reader.read(head, content)
         if head.ends_statement:
-            self._tables.end_statement()
+            self.tables.end_statement()
         return rows
 
     def _table_id_bytes(self, kind: int) -> int:
-        return self._format.table_id_bytes(kind) if self._format else 6
+        return self._format.table_id_bytes(kind) if self._format else TABLE_ID_BYTES
 
     def _pass(self, header: EventHeader, body: Body | None) -> None:
         """Moves on to the place after an event. Headers hold 32 bits of it, and those of MariaDB's transactions nothing but at
@@ -280,7 +296,7 @@ class EventReader:
             self._position += header.size
 
     def _of_value(self, exc: FieldError, where: dict[str, str | int]) -> CdcError:
-        table = self._tables.last
+        table = self.tables.last
         if table is not None:
             where["table"] = f"{table.schema}.{table.table}"
             where["column"] = table.columns[exc.column].name or exc.column + 1

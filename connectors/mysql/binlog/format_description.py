@@ -35,6 +35,11 @@ class FormatDescription(NamedTuple):
     def is_mariadb(self) -> bool:
         return "mariadb" in self.server_version.lower()
 
+    @property
+    def has_usual_ids(self) -> bool:
+        """Tells whether no event has table ids of four bytes."""
+        return _SHORT_TABLE_ID not in self.post_header_lengths[EventType.TABLE_MAP - 1 : EventType.DELETE_ROWS]
+
     def table_id_bytes(self, event_type: int) -> int:
         """Returns how many bytes the table id has in events of a type."""
         lengths = self.post_header_lengths

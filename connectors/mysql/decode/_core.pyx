@@ -71,7 +71,6 @@ cdef class Core(BinaryWriter):
     cdef bytes head
     cdef bytes middle
     cdef bytes tail
-    cdef bint completes
 
     def __cinit__(self, *args, **more):
         self.olds = <Cell*>calloc(COLUMNS_MAX + 1, sizeof(Cell))
@@ -80,11 +79,6 @@ cdef class Core(BinaryWriter):
         if self.olds == NULL or self.before == NULL or self.after == NULL:
             raise MemoryError
         self.head = self.middle = self.tail = b""
-
-    def __init__(self, str unsent_header, bint completes=False):
-        """`completes`: updates of which not all was logged are left to the decoder."""
-        self.unsent_header = unsent_header
-        self.completes = completes
 
     def __dealloc__(self):
         free(self.olds)
@@ -107,6 +101,8 @@ cdef class Core(BinaryWriter):
             raise ValueError("an unknown operation")
         self.before_count = self.columns(layout, self.before, <bytes?>present[0], op != INSERT)
         self.after_count = self.columns(layout, self.after, <bytes?>present[1], op != DELETE)
+        if not self.has_all(layout, op):
+            raise ValueError("rows that lack values are the decoder's")
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             if at < 0 or at > view.len:
@@ -123,12 +119,23 @@ cdef class Core(BinaryWriter):
 
     cdef int columns(self, RowLayout layout, int* out, bytes present, bint wanted) except -1:
         """The places of an image's columns; how many."""
-        cdef int i, count = 0
-        cdef cptr bits = <cptr>PyBytes_AsString(present)
         if not wanted:
             return 0
         if len(present) != (layout.width_count + 7) // 8:
             raise ValueError("a bitmap of another length")
+        return self.places(layout, out, <cptr>PyBytes_AsString(present))
+
+    @cython.final
+    cdef inline bint has_all(self, RowLayout layout, int op) noexcept:
+        """Whether new rows have every column, and the rows that they replace. Of others it is the decoder that knows which have to be
+        read again."""
+        if op == DELETE:
+            return True
+        return self.after_count == layout.width_count and (op == INSERT or self.before_count == layout.width_count)
+
+    @cython.final
+    cdef inline int places(self, RowLayout layout, int* out, cptr bits) noexcept:
+        cdef int i, count = 0
         for i in range(layout.width_count):
             if bits[i >> 3] >> (i & 7) & 1:
                 out[count] = i
@@ -189,20 +196,12 @@ cdef class Core(BinaryWriter):
 
     cdef bint record(self, RowLayout layout, int op, cptr m, int64_t row, int64_t index) except -1:
         cdef int i, k
-        cdef bint unsent = False, shown = op != INSERT
         cdef Cell* keyed = self.olds if op == DELETE else self.cells
         self.used = 0
         if op == UPDATE:
-            for i in range(layout.count):
-                if layout.cols[i].kind != K_SKIP:
-                    if self.olds[i].at == UNSENT:
-                        # Only a whole row is one to who reads what was there before.
-                        shown = False
-                    if self.cells[i].at == UNSENT:
-                        self.cells[i] = self.olds[i]
             for i in range(layout.key_count):
                 k = layout.key[i]
-                if self.olds[k].at == UNSENT or not layout.cols[k].plain_key or not same(m, &self.cells[k], &self.olds[k]):
+                if not layout.cols[k].plain_key or not same(m, &self.cells[k], &self.olds[k]):
                     return False
         elif op == DELETE:
             for i in range(layout.count):
@@ -210,14 +209,8 @@ cdef class Core(BinaryWriter):
                     if layout.cols[i].in_key:
                         return False
                     self.olds[i].at = NULL_VALUE
-        if op != DELETE:
-            for i in range(layout.count):
-                if self.cells[i].at == UNSENT and layout.cols[i].kind != K_SKIP:
-                    if layout.cols[i].in_key or self.completes:
-                        return False
-                    unsent = True
         self.put(layout.value_frame)
-        if not shown:
+        if op == INSERT:
             self.byte(0)
         elif not self.image(layout, m, self.olds, True):
             return False
@@ -232,4 +225,8 @@ cdef class Core(BinaryWriter):
         self.need(LONG_BYTES_MAX)
         self.used = put_long(self.buffer + self.used, index) - self.buffer
         self.put(self.tail)
-        return self.keep(layout, keyed, self.headers(layout) if unsent else None, op == DELETE)
+        return self.keep(layout, keyed, None, op == DELETE)
+
+
+include "_transactions.pxi"
+include "_events.pxi"

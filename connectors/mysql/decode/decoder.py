@@ -7,12 +7,10 @@ that has the transaction, and in each replay.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from cdcworker.connectors.capture.snapshot.observer import RowEvent, RowObserver
 from cdcworker.connectors.capture.snapshot.row_identity import differ
-from cdcworker.connectors.capture.stream.transaction_metadata import TransactionMetadata
 from cdcworker.connectors.mysql import errors as e
 from cdcworker.connectors.mysql.binlog import plain_events as plain
 from cdcworker.connectors.mysql.binlog.event_reader import Event
@@ -24,7 +22,8 @@ from cdcworker.connectors.mysql.binlog.table_map import TableMap
 from cdcworker.connectors.mysql.decode import statements
 from cdcworker.connectors.mysql.decode.commit_numbers import CommitNumbers
 from cdcworker.connectors.mysql.decode.row_images import filled, lacks_values, nulled
-from cdcworker.connectors.mysql.decode.schema_changes import SchemaChanges, schema_statement
+from cdcworker.connectors.mysql.decode.row_writer import DecoderOptions, RowWriter
+from cdcworker.connectors.mysql.decode.schema_changes import schema_statement
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan
 from cdcworker.connectors.mysql.decode.transaction import Transaction, gtid_of, gtid_text
 from cdcworker.connectors.mysql.types import charsets
@@ -53,35 +52,6 @@ class TablePlans(Protocol):
         """A statement may have changed any table."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecoderOptions:
-    """What a decoder hands on and how. `skipped`: letters of operations that are left out; `skips_same`: so are updates that change
-    none of the captured columns; `shows_query`: the source block has the statement's text; `completes`: the last record of each key has
-    to hold the whole row."""
-
-    skipped: frozenset[str] = frozenset()
-    skips_same: bool = False
-    shows_query: bool = False
-    completes: bool = False
-    transactions: TransactionMetadata | None = None
-    schema_changes: SchemaChanges | None = None
-
-
-class RowWriter(Protocol):
-    """Writes rows as records, those that it can."""
-
-    def begin(self, plan: TablePlan | None, rows: UnreadRows, source: JsonObject | None) -> bool:
-        """Is told of an event of which rows may be written next, with the `source` block of its first row; without a plan and a source
-        they are counted only. Returns whether they can be."""
-
-    def write(self, at: int, row: int, index: int) -> tuple[int, int]:
-        """Writes rows from an offset on; `row` and `index` are the numbers of the first one in its event and its transaction. Returns the
-        offset of the first row that it cannot write, and how many it has written."""
-
-    def take(self) -> EncodedRecords | None:
-        """Returns what has been written."""
-
-
 class _Savepoint(NamedTuple):
     """A place in the output of a transaction, below 0 where what lies before it was handed on, and the events that were numbered."""
 
@@ -108,6 +78,8 @@ class BinlogDecoder:
         self._numbers = numbers
         self._options = options or DecoderOptions()
         self._plans: dict[int, tuple[TableMap, TablePlan | None]] = {}
+        self.replanned = 0
+        """How often the plans were forgotten."""
         self._savepoints: dict[str, _Savepoint] = {}
         self._drop_to = 0
         self._resumed = ""
@@ -161,6 +133,37 @@ class BinlogDecoder:
         handler = self._handlers.get(type(event.body))
         if handler is not None:
             handler(event, event.body)
+
+    # -- another reader ---------------------------------------------------------------------------------------------
+
+    @property
+    def leaves_events(self) -> bool:
+        """Tells whether nobody looks at events but who writes their rows, and who notes here what begins and ends meanwhile."""
+        options = self._options
+        if self.observer is not None or self._drop_to or options.transactions is not None:
+            return False
+        return not (options.skips_same or options.shows_query)
+
+    @property
+    def skipped(self) -> frozenset[str]:
+        """Letters of operations that are left out."""
+        return self._options.skipped
+
+    @property
+    def template(self) -> JsonObject:
+        """The `source` block as each change begins with it."""
+        return self._template
+
+    def note_begin(self, transaction: Transaction) -> None:
+        """A transaction has begun, of which `out` has nothing yet."""
+        self.transaction = transaction
+        self.index = 0
+        self._savepoints.clear()
+        self._begun_at = self._savepoint()
+
+    def note_end(self, transaction: Transaction) -> None:
+        """This transaction was the last one that ended; what `out` is to have of it is there."""
+        self.ended, self.transaction = transaction, None
 
     # -- transactions -----------------------------------------------------------------------------------------------
 
@@ -267,6 +270,7 @@ class BinlogDecoder:
         if truncated is None:
             # It may have changed any table.
             self._plans.clear()
+            self.replanned += 1
             self._tables.altered()
             self._tell_of(event, body)
             return
@@ -369,9 +373,10 @@ class BinlogDecoder:
     def _plan_in(self, event: Event, table: TableMap) -> TablePlan | None:
         if self.transaction is None:
             raise self._error(event, e.MALFORMED_EVENT, "rows outside of a transaction")
-        return self._plan(table)
+        return self.plan(table)
 
-    def _plan(self, table: TableMap) -> TablePlan | None:
+    def plan(self, table: TableMap) -> TablePlan | None:
+        """Returns the plan of a table as the log describes it; None when it is not captured."""
         known = self._plans.get(id(table))
         if known is not None and known[0] is table:
             return known[1]

@@ -14,7 +14,6 @@ from cdcworker.connectors.mysql.decode.native_layouts import layout_arguments, w
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan
 from cdcworker.schemas.avro_binary import Write, write_long
 from cdcworker.schemas.change import EncodedRecords, JsonObject, Position
-from cdcworker.schemas.encode import UNCHANGED_HEADER
 from cdcworker.schemas.record_layout import RecordLayouts, field_runs
 
 LAYOUTS_MAX: Final = 4096
@@ -67,6 +66,23 @@ class _Run:
         return self._bytes
 
 
+class Tails:
+    """What follows the number of a row in its transaction, by operation, with the time of now."""
+
+    def __init__(self, layouts: RecordLayouts) -> None:
+        self._layouts = layouts
+        self._made: Mapping[str, bytes] = {}
+        self._at = -CLOCK_NS
+
+    def now(self) -> Mapping[str, bytes]:
+        """Returns the same object while the time is the same, within `CLOCK_NS`."""
+        now = self._layouts.clock_ns()
+        if not 0 <= now - self._at < CLOCK_NS:
+            self._made = {op: _NO_TRANSACTION + tail for op, tail in self._layouts.tails().items()}
+            self._at = now
+        return self._made
+
+
 def _has_all(head: RowsHead) -> bool:
     """Returns whether the images of an event have every column."""
     whole = (1 << head.columns) - 1
@@ -77,19 +93,16 @@ def _has_all(head: RowsHead) -> bool:
 class NativeRows:
     """The `RowWriter` of one decoder."""
 
-    def __init__(
-        self, layouts: RecordLayouts, module: ModuleType, schema: Mapping[str, Any], *, completes: bool
-    ) -> None:
-        """`schema`: that of the `source` block; `completes`: rows of which not all was logged are the decoder's."""
+    def __init__(self, layouts: RecordLayouts, module: ModuleType, schema: Mapping[str, Any]) -> None:
+        """`schema`: that of the `source` block."""
         self._shaper = layouts
         self._module = module
-        self._core = module.Core(UNCHANGED_HEADER, completes)
+        self._core = module.Core()
         self._source = _Source(schema)
         self._known: dict[int, tuple[TableMap, TablePlan | None, Any]] = {}
         """By the identity of a table map: it, its plan and its layout, None where there can be none."""
         self._version = -1
-        self._tails: Mapping[str, bytes] = {}
-        self._tails_at = -CLOCK_NS
+        self.tails = Tails(layouts)
         self._event: tuple[Any, ...] = ()
         self._ts_ms = 0
 
@@ -100,13 +113,13 @@ class NativeRows:
         # Of other rows that lack values it is the decoder that knows which have to be read again.
         if head.operation is not Operation.DELETE and not _has_all(head):
             return False
-        layout = self._layout(rows.table, plan, source)
+        layout = self.layout(rows.table, plan, 0 if source is None else source["commit_lsn"])
         if layout is None:
             return False
         op = _OPS[head.operation]
         if source is not None:
             self._ts_ms = source["ts_ms"]
-            self._core.set_event(*self._source.encoded(source), _NO_TRANSACTION + self._tail(op))
+            self._core.set_event(*self._source.encoded(source), self.tails.now()[op])
         self._event = layout, ord(op), rows.data, (head.before, head.after)
         return True
 
@@ -122,28 +135,28 @@ class NativeRows:
         records, size, largest, topic, counts = made
         return EncodedRecords(records, size, largest, topic, counts, self._ts_ms)
 
-    def _tail(self, op: str) -> bytes:
-        now = self._shaper.clock_ns()
-        if not 0 <= now - self._tails_at < CLOCK_NS:
-            self._tails, self._tails_at = self._shaper.tails(), now
-        return self._tails[op]
+    @property
+    def version(self) -> int:
+        """A number that changes when layouts become invalid."""
+        return self._shaper.version
 
-    def _layout(self, table: TableMap, plan: TablePlan | None, source: JsonObject | None) -> Any:
+    def layout(self, table: TableMap, plan: TablePlan | None, number: int) -> Any:
+        """Returns the native layout of a table from the transaction of this number on, None where it can have none."""
         if self._version != self._shaper.version or len(self._known) >= LAYOUTS_MAX:
             self._known.clear()
         known = self._known.get(id(table))
         if known is not None and known[0] is table and known[1] is plan:
             return known[2]
-        layout = self._made(table, plan, source)
+        layout = self._made(table, plan, number)
         self._version = self._shaper.version
         self._known[id(table)] = table, plan, layout
         return layout
 
-    def _made(self, table: TableMap, plan: TablePlan | None, source: JsonObject | None) -> Any:
+    def _made(self, table: TableMap, plan: TablePlan | None, number: int) -> Any:
         try:
-            if plan is None or source is None:
+            if plan is None:
                 return self._module.RowLayout(widths_of(table))
-            shape = self._shaper.layout(plan.out, Position(source["commit_lsn"], 0, 0))
+            shape = self._shaper.layout(plan.out, Position(number, 0, 0))
             return self._module.RowLayout(*layout_arguments(table, plan, shape))
         except ValueError:
             # The decoder meets the same and names the column.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from cdcworker.connectors.mysql.gtid.mariadb import MariaDbGtid, MariaDbPosition
 from cdcworker.connectors.mysql.gtid.mysql import GtidSet, Source
 
@@ -31,11 +29,18 @@ class ExecutedGtids:
 
     def __init__(self, gtids: Gtids) -> None:
         self._gtids = gtids
-        self._added: list[OwnGtid] = []
+        self._added: list[MariaDbGtid | tuple[Source, int, int]] = []
 
     def add(self, own: OwnGtid) -> None:
         """A transaction has been read to its end."""
-        self._added.append(own)
+        self._add(own if isinstance(own, MariaDbGtid) else (*own, own[1]))
+
+    def add_run(self, source: Source, first: int, last: int) -> None:
+        """The transactions of a source from one number to another have been read to their ends."""
+        self._add((source, first, last))
+
+    def _add(self, added: MariaDbGtid | tuple[Source, int, int]) -> None:
+        self._added.append(added)
         if len(self._added) >= ADDED_MAX:
             self._put_together()
 
@@ -55,16 +60,12 @@ class ExecutedGtids:
             self._gtids = self._gtids.union(GtidSet.of(source, first, last))
 
 
-def _runs(added: list[tuple[Source, int]]) -> list[tuple[Source, int, int]]:
+def _runs(added: list[tuple[Source, int, int]]) -> list[tuple[Source, int, int]]:
     """Returns the numbers as runs of ones that follow each other."""
-    ordered = sorted(added)
-    if not ordered:
-        return []
-    source, first = ordered[0]
-    out = []
-    for (one, number), (other, following) in pairwise(ordered):
-        if other != one or following > number + 1:
-            out.append((source, first, number))
-            source, first = other, following
-    out.append((source, first, ordered[-1][1]))
+    out: list[tuple[Source, int, int]] = []
+    for source, first, last in sorted(added):
+        if out and out[-1][0] == source and first <= out[-1][2] + 1:
+            out[-1] = source, out[-1][1], max(last, out[-1][2])
+        else:
+            out.append((source, first, last))
     return out

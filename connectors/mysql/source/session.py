@@ -11,14 +11,13 @@ from cdcworker.connectors.capture.snapshot.watermark_snapshot import LOADING_MAX
 from cdcworker.connectors.capture.stream.signal_table import SignalTable
 from cdcworker.connectors.capture.tables.schema_guard import SchemaGuard
 from cdcworker.connectors.capture.tables.table_quarantine import TableQuarantine
-from cdcworker.connectors.mysql.binlog.event_reader import EventReader
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
-from cdcworker.connectors.mysql.decode.commit_numbers import CommitNumbers
-from cdcworker.connectors.mysql.decode.decoder import BinlogDecoder, RowWriter
+from cdcworker.connectors.mysql.decode.decoder import BinlogDecoder
+from cdcworker.connectors.mysql.decode.native_log import StreamParts
+from cdcworker.connectors.mysql.decode.row_writer import RowWriter
 from cdcworker.connectors.mysql.decode.table_plan import TablePlanner
 from cdcworker.connectors.mysql.decode.transaction import Transaction
 from cdcworker.connectors.mysql.errors import TABLE_RETURNS
-from cdcworker.connectors.mysql.gtid.executed import ExecutedGtids
 from cdcworker.connectors.mysql.server.connection import opened
 from cdcworker.connectors.mysql.server.facts import ServerFacts
 from cdcworker.connectors.mysql.server.steady_connection import SteadyConnection
@@ -87,13 +86,9 @@ class Scope:
 
 
 @dataclass
-class StreamState:
+class StreamState(StreamParts):
     """How the log is read. `executed` and `place` are those of the last boundary between two transactions."""
 
-    events: EventReader
-    decoder: BinlogDecoder
-    numbers: CommitNumbers
-    executed: ExecutedGtids
     planner: TablePlanner
 
 

@@ -27,7 +27,8 @@ from cdcworker.connectors.mysql.catalog.tables import CatalogTable, read_table
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.decode.captured_plans import CapturedPlans
 from cdcworker.connectors.mysql.decode.commit_numbers import CommitNumbers
-from cdcworker.connectors.mysql.decode.decoder import BinlogDecoder, DecoderOptions
+from cdcworker.connectors.mysql.decode.decoder import BinlogDecoder
+from cdcworker.connectors.mysql.decode.row_writer import DecoderOptions
 from cdcworker.connectors.mysql.decode.schema_changes import Describe, SchemaChanges, schema_change_table
 from cdcworker.connectors.mysql.decode.table_plan import TablePlanner
 from cdcworker.connectors.mysql.decode.table_shape import check_shape

@@ -25,6 +25,7 @@ from cdcworker.connectors.mysql.binlog.format_description import FormatDescripti
 from cdcworker.connectors.mysql.binlog.plain_events import Heartbeat as ServerHeartbeat
 from cdcworker.connectors.mysql.binlog.plain_events import Rotate
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
+from cdcworker.connectors.mysql.decode.native_log import NativeLog, make_native_log
 from cdcworker.connectors.mysql.decode.native_rows import NativeRows, native
 from cdcworker.connectors.mysql.errors import CAPTURE, CONNECTION_LOST
 from cdcworker.connectors.mysql.server.steady_connection import translated
@@ -38,6 +39,7 @@ from cdcworker.connectors.mysql.source.session_start import open_session
 from cdcworker.connectors.mysql.source.task_report import TaskReport
 from cdcworker.connectors.mysql.source_block import source_schema
 from cdcworker.connectors.mysql.transport.dump_stream import DumpStream
+from cdcworker.connectors.mysql.transport.packets import PacketBuffer
 from cdcworker.schemas import failpoints
 from cdcworker.schemas.change import Change, EncodedRecords, JsonObject, PollBatch
 from cdcworker.schemas.errors import CdcError
@@ -64,6 +66,7 @@ class MySqlTask:
         """Whether nothing was left to read when the stream was read last."""
         self._events: Iterator[Event] = iter(())
         """What is left of the events that were read last: a compressed transaction may hold more than a batch."""
+        self._log: NativeLog | None = None
         self._boundary = 0
         """How many of the decoder's changes stand before the last boundary."""
         self._bytes = 0
@@ -111,7 +114,9 @@ class MySqlTask:
         session, module = self._opened(), native() if self._settings.raw[NATIVE] else None
         if module is not None:
             schema = source_schema(session.position.product)
-            session.write_natively(NativeRows(layouts, module, schema, completes=self._settings.completes_rows))
+            rows = NativeRows(layouts, module, schema)
+            session.write_natively(rows)
+            self._log = make_native_log(session.state, rows, module, schema, partial(self._at_commit, session))
 
     def poll(self) -> PollBatch:
         session = self._opened()
@@ -159,10 +164,22 @@ class MySqlTask:
         """Reads what has arrived, up to a full batch. Returns whether nothing is left to read."""
         if not self._feed(session):
             return False
-        is_dry = stream.receive(partial(self._take, session))
+        run = None if self._log is None else partial(self._run, session, self._log)
+        is_dry = stream.receive(partial(self._take, session), run)
         if stream.ended:
             raise CdcError(CONNECTION_LOST, "the server has ended the stream of its log")
         return is_dry
+
+    def _run(self, session: Session, log: NativeLog, packets: PacketBuffer) -> bool:
+        """Has the native core read what it knows of what has arrived. Returns whether more may be read into this batch."""
+        snapshot = session.snapshot
+        if session.signals.pending or (snapshot is not None and (snapshot.progress.loads or snapshot.loader.keyless)):
+            return True
+        size, goes_on = log.feed(packets, limits.BATCH_BYTES_MAX - self._bytes)
+        if size:
+            self._heard_at = time.monotonic()
+            self._bytes += size
+        return goes_on and not self._is_full(session)
 
     def _take(self, session: Session, data: bytes, _wants_answer: bool) -> bool:
         """Decodes what the server sent as one event. Returns whether more may be read into this batch."""

@@ -13,7 +13,7 @@ from cdcworker.connectors.mysql.binlog.format_description import Checksum
 from cdcworker.connectors.mysql.binlog.header import EVENT_BYTES_MAX
 from cdcworker.connectors.mysql.errors import CONNECTION_LOST
 from cdcworker.connectors.mysql.transport import commands
-from cdcworker.connectors.mysql.transport.packets import PacketBuffer, packets
+from cdcworker.connectors.mysql.transport.packets import PACKET_BYTES_MAX, PacketBuffer, packets
 from cdcworker.connectors.mysql.transport.refusals import refused
 from cdcworker.connectors.mysql.transport.setup import prepare
 from cdcworker.schemas.errors import CdcError
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Take = Callable[[bytes, bool], bool]
 """Is given an event's bytes, and whether the server waits for its acknowledgement; False: no more for now."""
+Run = Callable[[PacketBuffer], bool]
+"""Takes packets that have arrived, as many as it knows how to; False: no more for now."""
 _OK, _END, _ERROR = 0x00, 0xFE, 0xFF
 _END_BYTES_MAX: Final = 9
 _ACK_WANTED: Final = 0x01
@@ -38,6 +40,7 @@ class DumpStream:
         self._sock.setblocking(False)
         self._semi_sync = semi_sync
         self._packets = PacketBuffer(event_bytes_max + 3)
+        self._is_plain = not semi_sync and event_bytes_max >= PACKET_BYTES_MAX
         self._poller = select.poll()
         self._poller.register(sock, select.POLLIN)
         self._ended = False
@@ -82,10 +85,13 @@ class DumpStream:
         """Ends waits when something can be read from this descriptor too."""
         self._poller.register(descriptor, select.POLLIN)
 
-    def receive(self, take: Take) -> bool:
-        """Hands on the events that have arrived. Returns False when `take` has, or the stream has ended; True when all are handed on.
-        Raises CdcError when the connection is lost or the server refuses to go on."""
+    def receive(self, take: Take, run: Run | None = None) -> bool:
+        """Hands on the events that have arrived: in front of each, `run` is given all packets, where they hold nothing but events.
+        Returns False when `take` or `run` has, or the stream has ended; True when all are handed on. Raises CdcError when the connection
+        is lost or the server refuses to go on."""
         while not self._ended:
+            if run is not None and self._is_plain and not run(self._packets):
+                return False
             payload = self._packets.next()
             if payload is None:
                 if not self._fill():

@@ -12,6 +12,8 @@ HEAD_BYTES: Final = 4
 PACKET_BYTES_MAX: Final = 0xFF_FFFF
 """The longest packet; one of this length is followed by another that goes on with it, and be that an empty one."""
 BUFFER_BYTES: Final = 1 << 20
+ROOM_BYTES_MIN: Final = 1 << 16
+"""Less room is not worth a read: what is left is moved to the beginning before."""
 
 
 class PacketBuffer:
@@ -34,12 +36,26 @@ class PacketBuffer:
         """Returns where the next bytes may be put; `filled` tells how many were. Release it before that."""
         if self._at == self._end:
             self._at = self._end = 0
-        elif self._end == len(self._buffer):
+        elif (len(self._buffer) - self._end < ROOM_BYTES_MIN and self._at) or self._end == len(self._buffer):
             self._move()
         return memoryview(self._buffer)[self._end :]
 
     def filled(self, size: int) -> None:
         self._end += size
+
+    @property
+    def waiting(self) -> tuple[bytearray, int, int] | None:
+        """What has arrived and was not handed out: the buffer, and the offsets in it; None within a payload of several packets."""
+        return None if self._parts else (self._buffer, self._at, self._end)
+
+    @property
+    def sequence(self) -> int:
+        """The number of the last packet that was handed out; -1 for none."""
+        return -1 if self._sequence is None else self._sequence
+
+    def passed(self, at: int, sequence: int) -> None:
+        """Somebody else has taken whole packets up to this offset, the last of which has that number."""
+        self._at, self._sequence = at, None if sequence < 0 else sequence
 
     def _move(self) -> None:
         """Puts what is left to the beginning, in a buffer that holds the packet which has begun."""

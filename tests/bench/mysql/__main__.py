@@ -1,7 +1,8 @@
 """The MariaDB source beside the server's own limit and beside Debezium: every contender reads the same part of the binary log.
 
 A C program (drain.c, compiled here) asks for the log as a replica does and throws it away, blocking and napping after short
-reads: the faster of both is the limit. Ours writes Avro in Debezium's envelope, exactly once with the position, by a real
+reads: the faster of both is the limit of reading. A bare producer writes the records that came of it again, from its memory (bare.py):
+the limit of writing. Ours writes Avro in Debezium's envelope, exactly once with the position, by a real
 worker into a real broker. Debezium's own connector writes the same Avro by a genuine Kafka Connect, tuned, without Kafka
 Connect's exactly-once mode, which is slower. Each of both stands in the log in front of the load before the load is written.
 Each round checks every row. CPU is user + system of the process tree between the first and the last record.
@@ -24,10 +25,12 @@ from ..measure import finish, wait
 from ..source.latency import latency
 from ..source.stage import TIMEOUT_S, Contender, Runner, Stage, inserted, measured, running
 from . import debezium
+from .bare import written_again
 from .server import SETTINGS, MariaDbBenchServer
 
 NAP_US = 500
 ROWS_PER_TRANSACTION = 100
+ONE_ROW = "one_row_tx"
 OURS, DEBEZIUM = "ours", "debezium"
 TABLES = {
     "narrow": (
@@ -45,6 +48,9 @@ TABLES = {
     ),
 }
 
+TABLES[ONE_ROW] = TABLES["narrow"]
+"""A row in each transaction, as applications write them."""
+
 BenchStage = Stage[MariaDbBenchServer]
 
 
@@ -59,7 +65,7 @@ def fill(stage: BenchStage, connect: Runner | None, table: str, rows: int, round
         stage.runner.halt(ours)
         if connect is not None:
             debezium.stand_by(stage, connect, named(DEBEZIUM, table, number), table)
-    stage.server.load(table, values, rows, ROWS_PER_TRANSACTION)
+    stage.server.load(table, values, rows, 1 if table == ONE_ROW else ROWS_PER_TRANSACTION)
     stage.rows[table] = rows
 
 
@@ -78,9 +84,14 @@ def one_round(stage: BenchStage, connect: Runner | None, table: str, number: int
         contender = Contender(name, runner, partial(runner.ask, name, "resume"))
         found[way] = measured(stage, inserted(table, rows), contender)
     ours = found[OURS]
+    bare, bare_cpu_us = written_again(
+        stage.kafka.bootstrap, stage.server.topic(named(OURS, table, number), table), rows
+    )
     stage.memory.append(ours["rss_mb"])
     figures = {f"discard_blocking_{table}": blocking, f"discard_napping_{table}": napping}
     figures |= {f"eos_vs_discard_ratio_{table}": ours["events_per_s"] / limit}
+    figures |= {f"bare_producer_per_s_{table}": bare, f"bare_producer_cpu_us_{table}": bare_cpu_us}
+    figures |= {f"eos_vs_bare_producer_ratio_{table}": ours["events_per_s"] / bare}
     figures |= {f"{figure}_{table}": ours[figure] for figure in ("events_per_s", "cpu_us_per_event")}
     if theirs := found.get(DEBEZIUM):
         figures |= {f"debezium_{figure}_{table}": value for figure, value in theirs.items()}
@@ -108,7 +119,7 @@ def medians(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 def measure(stage: BenchStage, connect: Runner | None, options: argparse.Namespace) -> dict[str, float]:
     found: dict[str, float] = {}
-    for table, rows in (("narrow", options.rows), ("wide", options.wide_rows)):
+    for table, rows in (("narrow", options.rows), ("wide", options.wide_rows), (ONE_ROW, options.one_row)):
         if rows:
             fill(stage, connect, table, rows, options.rounds)
             found |= medians([one_round(stage, connect, table, number) for number in range(options.rounds)])
@@ -137,6 +148,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--wide-rows", type=int, default=300_000)
+    parser.add_argument("--one-row", type=int, default=300_000, help="transactions of one row; 0: none")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--snapshot-rounds", type=int, default=3, help="of reading the narrow table; 0: none")
     parser.add_argument("--latency-s", type=int, default=20, help="seconds of 1,000 transactions per second; 0: none")

@@ -17,6 +17,7 @@ NAMES = {
     "rows": "postgres.decode._core",
     "bodies": "arrow._native",
     "row_events": "mysql.decode._core",
+    "log_events": "mysql.decode._core",
 }
 WORDS = [
     *(b"", b"-", b"0", b"n", b"u", b"t", b"N", b"K", b"O", b"\0", b"\t", b"\n", b"\\", b"\\N", b"\xff", b"\x80", b"\xc3"),
@@ -187,7 +188,7 @@ def offsets(native: ModuleType, words: tuple[bytes, ...], count: int) -> None:
 
 
 def row_events(core_module: ModuleType, shake: Shaker, count: int) -> int:
-    """Images of rows of every kind of column: new ones, old and new ones, those that lack columns, and old ones."""
+    """Images of rows of every kind of column: new ones, old and new ones, old ones, and those that lack columns."""
     from cdcworker.connectors.mysql.decode import native_rows
 
     from tests.unit.connectors.mysql.decode.row_events import SAMPLE, SAMPLE_TABLE, bits, image, layout_of
@@ -197,15 +198,15 @@ def row_events(core_module: ModuleType, shake: Shaker, count: int) -> int:
         layout_of(SAMPLE_TABLE, core_module),
         core_module.RowLayout([kind.width for kind in SAMPLE_TABLE.kinds]),
     )
-    core, every = core_module.Core("unsent"), [True] * len(SAMPLE)
+    core, every = core_module.Core(), [True] * len(SAMPLE)
     core.set_event(b"head", b"middle", b"tail")
     part = [i in SAMPLE_TABLE.key or i % 3 == 0 for i in range(len(SAMPLE))]
     holes = [value if i in SAMPLE_TABLE.key else None for i, value in enumerate(SAMPLE)]
     cases = [
         ("c", [image(SAMPLE, every), image(holes, every)], (b"", bits(every))),
         ("u", [image(SAMPLE, every) + image(new, every) for new in (SAMPLE, holes)], (bits(every), bits(every))),
-        ("u", [image(SAMPLE, part) + image(SAMPLE, part)], (bits(part), bits(part))),
         ("d", [image(SAMPLE, every), image(holes, every)], (bits(every), b"")),
+        ("d", [image(SAMPLE, part), image(holes, part)], (bits(part), b"")),
     ]
     done = 0
     for number, (op, samples, present) in enumerate(cases):
@@ -216,7 +217,61 @@ def row_events(core_module: ModuleType, shake: Shaker, count: int) -> int:
     return done
 
 
-DECODERS = {"stream": stream, "rows": rows, "bodies": bodies, "row_events": row_events}
+def log_events(core_module: ModuleType, shake: Shaker, count: int) -> int:
+    """Packets of whole transactions of both servers, one transaction in a buffer."""
+    from cdcworker.connectors.mysql.transport.packets import packets
+
+    from tests.unit.connectors.mysql.decode import log_streams as logs
+    from tests.unit.connectors.mysql.decode.row_events import SAMPLE, SAMPLE_TABLE, image, layout_of, rows_event
+
+    core, every = core_module.LogCore((), lambda collation: collation < 100), [True] * len(SAMPLE)
+    core.set_pieces((b"head", b"between", b"more"))
+    core.set_tails(b"create", b"update", b"delete")
+    core.stand(4, b"file", [])
+    shown, other = logs.map_of(9, len(SAMPLE)), logs.map_of(logs.OTHER_ID, 1, "other")
+    core.know(shown[19:], layout_of(SAMPLE_TABLE, core_module), b"shop", b"t", False)
+    core.know(other[19:], core_module.RowLayout([4]), b"", b"", False)
+    part = [i in SAMPLE_TABLE.key or i % 3 == 0 for i in range(len(SAMPLE))]
+    pieces = (
+        ("c", image(SAMPLE, every), every),
+        ("U", image(SAMPLE, every) * 2, every),
+        ("d", image(SAMPLE, part), part),
+    )
+    rows = [part for kind, data, has in pieces for part in (shown, rows_event(kind, SAMPLE_TABLE, data, has, has))]
+    status = b"\0\1\2\3\4\6\3std\x0b\1a\1b\x0c\1shop\0\x83\1abcd\x02\3std\0\x04\x2d\0"
+    begins = (
+        [logs.mysql_gtid(5, logs.MICROS | 1 << 55), logs.query("BEGIN", status=status)],
+        [logs.mysql_gtid(0, None), logs.query("BEGIN")],
+        [logs.mariadb_gtid(6)],
+        [logs.mariadb_gtid(7, flags=2)],
+    )
+    ends = (logs.xid(), logs.query("COMMIT", status=status))
+    samples = [
+        b"".join(packets(b"\0" + event, i) for i, event in enumerate((*begin, *some, end)))
+        for begin in begins
+        for end in ends
+        for some in (rows, [*logs.other_rows(3), *rows[:2]])
+    ]
+
+    def whole(sample: bytes) -> int:
+        core.enter(logs.MICROS, 0, None)
+        core.sequence = -1
+        at = core.feed(sample, 0, len(sample), len(sample))
+        assert core.taken()[2] is not None
+        return int(at)
+
+    def take(view: memoryview) -> bool:
+        core.enter(logs.MICROS, 0, None)
+        core.sequence, core.checksums = -1, len(view) % 16 == 0
+        taken = core.feed(view, 0, len(view), len(view)) > len(view) // 4
+        core.taken()
+        return taken
+
+    assert all(len(sample) == whole(sample) for sample in samples)
+    return shake(take, samples, count, head=30)
+
+
+DECODERS = {"stream": stream, "rows": rows, "bodies": bodies, "row_events": row_events, "log_events": log_events}
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from cdcworker.connectors.capture.stream.transaction_metadata import Transaction
 from cdcworker.connectors.mysql import errors as e
 from cdcworker.connectors.mysql.binlog.plain_events import Query
 from cdcworker.connectors.mysql.decode.commit_numbers import CommitNumbers
-from cdcworker.connectors.mysql.decode.decoder import DecoderOptions
+from cdcworker.connectors.mysql.decode.row_writer import DecoderOptions
 from cdcworker.schemas.change import Change
 from cdcworker.schemas.errors import CdcError
 from hypothesis import HealthCheck, Phase, given, settings

@@ -63,8 +63,9 @@ STATEMENTS = (
     "insert into shop.t (id) values (4)",
     "delete from shop.t where id < 4",
     "insert into shop.t (id) select seq from seq_1000_to_3000",
+    "for number in 4000..4300 do insert into shop.t (id) values (number); end for",
 )
-RECORDS = 2 + 1 + 3 + 3 + 1 + 4 + 2001
+RECORDS = 2 + 1 + 3 + 3 + 1 + 4 + 2001 + 301
 """An update of the key is a deletion with its tombstone and an insertion."""
 
 

@@ -18,7 +18,8 @@ from cdcworker.connectors.mysql.config.settings import MySqlSettings, parse
 from cdcworker.connectors.mysql.decode import native_layouts, native_rows
 from cdcworker.connectors.mysql.decode.captured_plans import CapturedPlans
 from cdcworker.connectors.mysql.decode.commit_numbers import CommitNumbers
-from cdcworker.connectors.mysql.decode.decoder import BinlogDecoder, DecoderOptions
+from cdcworker.connectors.mysql.decode.decoder import BinlogDecoder
+from cdcworker.connectors.mysql.decode.row_writer import DecoderOptions
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan, TablePlanner
 from cdcworker.connectors.mysql.source_block import source_schema
 from cdcworker.connectors.mysql.types.column import ColumnType, TypeCode
@@ -346,7 +347,7 @@ def outcome(
     if fast:
         assert native is not None
         reader.leaves_rows = True
-        decoder.writer = native_rows.NativeRows(registry, native, schema, completes=options.completes)
+        decoder.writer = native_rows.NativeRows(registry, native, schema)
     error = None
     try:
         for event in made.through(reader, [*table.events, *events]):

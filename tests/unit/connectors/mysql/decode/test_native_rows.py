@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from cdcworker.connectors.mysql.decode.decoder import DecoderOptions
 from cdcworker.connectors.mysql.decode.native_layouts import CALL, kind_of
+from cdcworker.connectors.mysql.decode.row_writer import DecoderOptions
 from cdcworker.connectors.mysql.errors import ROW_IMAGE
 from cdcworker.connectors.mysql.types.column import ColumnType, TypeCode
 from hypothesis import given, settings
@@ -78,7 +78,7 @@ def test_the_core_leaves_out_what_the_decoder_leaves_out(stream, skipped, same, 
 
 @needs_native
 def test_a_sample_of_every_kind_of_column_is_written_by_the_core():
-    layout, core, every = layout_of(SAMPLE_TABLE, native), native.Core("unsent"), [True] * len(SAMPLE)
+    layout, core, every = layout_of(SAMPLE_TABLE, native), native.Core(), [True] * len(SAMPLE)
     core.set_event(b"", b"", b"")
     data = image(SAMPLE, every)
     assert core.rows(layout, ord("c"), data, 0, (b"", bits(every)), 0, 0) == (len(data), 1)
@@ -99,7 +99,7 @@ def test_a_sample_of_every_kind_of_column_is_written_by_the_core():
 )
 def test_a_value_that_the_core_does_not_know_is_its_columns_and_the_row_the_cores(column, value):
     table = Logged((KINDS[0], Kind(column, "", st.just(value))), (False, True), (0,))
-    core, data = native.Core("unsent"), image([b"\1", value], [True, True])
+    core, data = native.Core(), image([b"\1", value], [True, True])
     assert core.rows(layout_of(table, native), ord("c"), data, 0, (b"", b"\3"), 0, 0) == (len(data), 1)
 
 
@@ -124,11 +124,13 @@ def test_a_row_that_was_logged_without_its_key_is_refused(kind, before, after, f
         (ord("c"), b"", 1, (b"", bytes(9))),
         (ord("c"), b"", -1, (b"", bytes(9))),
         (ord("c"), b"", 0, (b"", b"")),
+        (ord("c"), b"", 0, (b"", bytes(len(bits([True] * len(SAMPLE)))))),
+        (ord("u"), b"", 0, (bytes(len(bits([True] * len(SAMPLE)))), bits([True] * len(SAMPLE)))),
     ],
 )
 def test_arguments_that_cannot_be_are_refused(arguments):
     with pytest.raises(ValueError):
-        native.Core("unsent").rows(layout_of(SAMPLE_TABLE, native), *arguments, 0, 0)
+        native.Core().rows(layout_of(SAMPLE_TABLE, native), *arguments, 0, 0)
 
 
 def test_common_types_are_native():

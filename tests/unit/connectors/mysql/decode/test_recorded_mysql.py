@@ -21,7 +21,8 @@ from cdcworker.connectors.mysql.catalog.completion import TableCatalog
 from cdcworker.connectors.mysql.config.settings import parse
 from cdcworker.connectors.mysql.decode.captured_plans import CapturedPlans
 from cdcworker.connectors.mysql.decode.commit_numbers import CommitNumbers
-from cdcworker.connectors.mysql.decode.decoder import BinlogDecoder, DecoderOptions
+from cdcworker.connectors.mysql.decode.decoder import BinlogDecoder
+from cdcworker.connectors.mysql.decode.row_writer import DecoderOptions
 from cdcworker.connectors.mysql.decode.table_plan import TablePlanner
 from cdcworker.connectors.mysql.source_block import source_schema
 from cdcworker.connectors.mysql.types.column import ColumnType, TypeCode
