@@ -54,10 +54,16 @@ def first_transaction(settings: MySqlSettings, start: Start) -> Iterator[Counted
             continue
         found = len(body.rows) if isinstance(body, Rows) else 0
         at_us = begun.header.timestamp * 1_000_000
-        yield CountedEvent(gtid, begun.place, at_us, events, rows, found, is_packed)
+        yield CountedEvent(gtid, _place(begun), at_us, events, rows, found, is_packed)
         events, rows = events + 1, rows + found
         if _ends(body, is_group=is_group):
             return
+
+
+def _place(event: Event) -> Place:
+    """Returns where an event begins: the first one that is sent behind GTIDs may stand anywhere in the file that was named."""
+    header = event.header
+    return Place(event.place.file, header.log_pos - header.size) if header.log_pos else event.place
 
 
 def _ends(body: Body, *, is_group: bool) -> bool:

@@ -10,9 +10,12 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests import plain_http
 from tests.genuine.connect import GenuineConnect
@@ -20,6 +23,7 @@ from tests.integration.one_worker import Worker
 
 DEADLINE_S = 240.0
 NAME = "shop"
+MORE = 6_000
 FIRST_KEYS = (10_000_000, 20_000_000)
 """Each writer has keys of its own, from here on."""
 Event = tuple[str, int, int | None]
@@ -46,7 +50,7 @@ class Writer(threading.Thread):
             for turn in itertools.count():
                 if self._ended.is_set():
                     return
-                self._transaction(inserts=(1, 300, 7, 4000)[turn % 4])
+                self._transaction(inserts=(1, 300, 7, 2500)[turn % 4])
                 self._ended.wait(0.01)
         except Exception as error:  # noqa: BLE001 - told by `end`, in the thread of the test
             self.error = error
@@ -75,7 +79,13 @@ class HandedOver:
     """The connector `shop`, in Kafka Connect or here."""
 
     def __init__(self, worker: Worker, connect: GenuineConnect, topic: str) -> None:
-        self.worker, self.connect, self.topic = worker, connect, topic
+        self.worker, self.connect = worker, connect
+        settings = {"bootstrap.servers": worker.bootstrap, "group.id": "t", "isolation.level": "read_committed"}
+        admin = AdminClient({"bootstrap.servers": worker.bootstrap})
+        admin.create_topics([NewTopic(topic, 1)])[topic].result(60.0)
+        self._consumer = Consumer(settings)
+        self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        self._found: list[Event] = []
 
     def create(self, config: Mapping[str, str], execute: Execute) -> None:
         """Creates Debezium's connector and waits until it hands on changes."""
@@ -103,23 +113,22 @@ class HandedOver:
         return [event for event in self._changes() if event[1] >= FIRST_KEYS[0]]
 
     def _changes(self) -> list[Event]:
-        if self.topic not in self._topics():
-            return []
-        values = [json.loads(one.value()) for one in self.worker.read(self.topic) if one.value() is not None]
-        return [_event(value) for value in values if value["op"] != "r"]
+        """Reads what has come since the last time."""
+        while messages := self._consumer.consume(1000, 0.5):
+            values = [json.loads(one.value()) for one in messages if not one.error() and one.value() is not None]
+            self._found += [_event(value) for value in values if value["op"] != "r"]
+        return self._found
 
     def wait_for(self, holds: Callable[[list[Event]], bool], what: str) -> None:
         self.worker.wait(lambda: holds(self.events()), lambda: f"{what}\n{self._told()}", DEADLINE_S)
 
     def wait_more(self) -> None:
-        """Waits until more than before is written, so that a large transaction is among it."""
+        """Waits until so much more is written that a large transaction is among it."""
         before = len(self.events())
-        self.wait_for(lambda found: len(found) > before + 10_000, "10,000 more changes")
+        self.wait_for(lambda found: len(found) > before + MORE, f"{MORE} more changes")
 
-    def _topics(self) -> set[str]:
-        from confluent_kafka.admin import AdminClient
-
-        return set(AdminClient({"bootstrap.servers": self.worker.bootstrap}).list_topics(timeout=30.0).topics)
+    def close(self) -> None:
+        self._consumer.close()
 
     def _told(self) -> str:
         status = plain_http.get(f"{self.connect.url}/connectors/{NAME}/status", timeout=10.0).text
@@ -167,7 +176,10 @@ def handing_over(kafka: Any, folder: Path, libraries: Sequence[Path], topic: str
     try:
         worker.wait_ready()
         worker.wait(lambda: worker.get("/v1/cluster")["leader"], "a leader")
-        with GenuineConnect(folder / "connect", kafka.bootstrap, libraries) as connect:
-            yield HandedOver(worker, connect, topic)
+        with (
+            GenuineConnect(folder / "connect", kafka.bootstrap, libraries) as connect,
+            closing(HandedOver(worker, connect, topic)) as both,
+        ):
+            yield both
     finally:
         worker.kill()
