@@ -32,8 +32,9 @@ def is_debezium(connector: Connector, item: ConnectorOffset) -> bool:
 
 def require_one(connector: Connector) -> None:
     """Raises CdcError for a connector whose position Debezium cannot take: of another source, or with several tasks."""
-    source: Any = _instance(connector)
-    if connector.kind == "sink" or not issubclass(type(source), TranslatesDebezium):
+    source = _instance(connector)
+    can = connector.kind == "source" and isinstance(source, TranslatesDebezium)
+    if not can:
         raise CdcError(NOT_OFFERED, "Debezium has no connector for this source", hint="Ask for PostgreSQL or MySQL.")
     if len(source.split(tasks_max_of(connector.config))) != 1:
         raise CdcError(NOT_OFFERED, "Debezium has one task, and the connector has several", hint="Set slot.count=1.")

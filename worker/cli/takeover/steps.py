@@ -9,14 +9,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.cli.client.connector_requests import path_of, validated
 from cdcworker.worker.cli.client.remote import KEY_HEADER, RemoteCluster
 from cdcworker.worker.cli.render.output import CliError, of_error
 from cdcworker.worker.cli.takeover.debezium_config import PREFIX, TakenConfig
 from cdcworker.worker.cli.takeover.former_connector import FormerConnector
-from cdcworker.worker.cli.takeover.kafka_connect import KafkaConnect
+from cdcworker.worker.cli.takeover.kafka_connect import CONNECT_REFUSED, KafkaConnect
 
+NOT_RUNNING: Final = declare(
+    "cli.takeover_not_running",
+    "environment",
+    "The connector was taken over, and does not run",
+    "`cdcworker connector describe NAME` says why; it goes on from Debezium's position once that is repaired.",
+)
 IN_USE: Final = "postgres.slot_in_use"
 FREE_S: Final = 60.0
 RUN_S: Final = 90.0
@@ -86,7 +92,7 @@ def give_back(remote: RemoteCluster, connect: KafkaConnect, names: tuple[str, st
     with _standing(remote, progress):
         state = connect.state(former)
         if state != "STOPPED":
-            raise CdcError("cli.connect_refused", f"connector {former} is {state} in Kafka Connect: stop it first")
+            raise CdcError(CONNECT_REFUSED, f"connector {former} is {state} in Kafka Connect: stop it first")
         remote.ask("PUT", f"{path_of(own)}/stop")
         progress.way_back = f"Start ours again with `cdcworker connector resume {own}`"
         found = exported(remote, own)
@@ -128,7 +134,7 @@ def _wait_running(remote: RemoteCluster, name: str) -> None:
         if "FAILED" in states or time.monotonic() > deadline:
             why = next((task["trace"] for task in tasks if task.get("trace")), "")
             text = f"{name} does not run: {', '.join(sorted(states)) or 'it has no task'}. {why.partition(chr(10))[0]}"
-            raise CdcError("cli.connect_refused", text.strip())
+            raise CdcError(NOT_RUNNING, text.strip())
         time.sleep(_POLL_S)
 
 

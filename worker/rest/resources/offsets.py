@@ -27,7 +27,7 @@ from cdcworker.worker.rest.context import ApiContext
 from cdcworker.worker.rest.dry_run import DRY_RUN, dry_run_answer, is_dry_run
 from cdcworker.worker.rest.routing import Endpoint
 from cdcworker.worker.rest.slow_calls import AllBusy
-from cdcworker.worker.security.access import caller_of
+from cdcworker.worker.security.access import caller_of, require
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -76,6 +76,8 @@ def _form(request: Request) -> str:
 
 async def _in_debeziums_form(api: ApiContext, request: Request, connector: Connector) -> Response:
     """Answers the offsets with which Debezium's connector goes on where this one has stopped."""
+    # The source's database is asked, which readers have no right to cause.
+    require(request.scope, "operate", connector.name)
     service = api.offsets
     if not isinstance(service, TranslatesOffsets):
         raise e.not_available("Offsets in Debezium's form")

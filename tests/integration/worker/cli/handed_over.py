@@ -21,9 +21,9 @@ from tests import plain_http
 from tests.genuine.connect import GenuineConnect
 from tests.integration.one_worker import Worker
 
-DEADLINE_S = 240.0
+DEADLINE_S = 400.0
 NAME = "shop"
-MORE = 6_000
+MORE = 2_500
 FIRST_KEYS = (10_000_000, 20_000_000)
 """Each writer has keys of its own, from here on."""
 Event = tuple[str, int, int | None]
@@ -50,8 +50,8 @@ class Writer(threading.Thread):
             for turn in itertools.count():
                 if self._ended.is_set():
                     return
-                self._transaction(inserts=(1, 300, 7, 2500)[turn % 4])
-                self._ended.wait(0.01)
+                self._transaction(inserts=(1, 100, 7, 800)[turn % 4])
+                self._ended.wait(0.3)
         except Exception as error:  # noqa: BLE001 - told by `end`, in the thread of the test
             self.error = error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,10 +13,9 @@ from cdcworker.connectors.mysql.transport.commands import Reader
 from cdcworker.schemas.errors import CdcError
 
 from ..logged import LoggedServer
-from .reading import Reading
+from ..source.reading import Reading
 
 pytestmark = pytest.mark.mysql
-MakeReading = Callable[..., Reading]
 MADE = (
     "drop database if exists shop",
     "create database shop",
@@ -29,6 +28,13 @@ TRANSACTION = (
     "insert into orders values (1, 1), (2, 1), (3, 1)",
     "delete from orders where id = 2",
 )
+
+
+@pytest.fixture
+def reading(logged: LoggedServer) -> Iterator[Reading]:
+    one = Reading(logged)
+    yield one
+    one.stop()
 
 
 @pytest.fixture
@@ -53,9 +59,9 @@ def offsets(logged: LoggedServer) -> list[tuple[dict[str, Any], int]]:
 
 
 def test_a_task_goes_on_behind_the_row_that_was_written_last(
-    logged: LoggedServer, reading: MakeReading, offsets: list[tuple[dict[str, Any], int]]
+    reading: Reading, offsets: list[tuple[dict[str, Any], int]]
 ) -> None:
-    source = MySqlSource(reading(logged).config)
+    source = MySqlSource(reading.config)
     for offset, done in offsets:
         position = source.from_debezium(0, offset).content
         assert position["part"][2] == done
@@ -65,12 +71,10 @@ def test_a_task_goes_on_behind_the_row_that_was_written_last(
         }
     whole = source.from_debezium(0, {name: offsets[0][0][name] for name in ("file", "pos", "gtids")}).content
     assert "part" not in whole
-    one = reading(logged)
-    one.position = source.from_debezium(0, offsets[1][0]).content
-    one.start()
-    one.until(lambda: len(one.changes) >= 4)
-    one.stop()
-    assert [(change.op, (change.after or change.before)[0]) for change in one.changes] == [
+    reading.position = source.from_debezium(0, offsets[1][0]).content
+    reading.start()
+    reading.until(lambda: len(reading.changes) >= 4)
+    assert [(change.op, (change.after or change.before)[0]) for change in reading.changes] == [
         ("c", 3), ("d", 2), ("u", 1), ("u", 3),
     ]  # fmt: skip
 
@@ -84,9 +88,7 @@ def test_a_task_goes_on_behind_the_row_that_was_written_last(
         ({"file": "log.999999", "pos": 4}, "mysql.log_purged"),
     ],
 )
-def test_what_nobody_can_go_on_from_is_refused(
-    logged: LoggedServer, reading: MakeReading, offset: dict[str, Any], code: str
-) -> None:
+def test_what_nobody_can_go_on_from_is_refused(reading: Reading, offset: dict[str, Any], code: str) -> None:
     with pytest.raises(CdcError) as caught:
-        MySqlSource(reading(logged).config).from_debezium(0, offset)
+        MySqlSource(reading.config).from_debezium(0, offset)
     assert caught.value.code == code
