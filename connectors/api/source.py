@@ -41,8 +41,8 @@ class SourceTask(Protocol):
 class SourceConnector(Protocol):
     """One configured source. Construction validates nothing beyond types and opens nothing.
 
-    A source may have the abilities below and in `abilities`: `ChecksPositions`, `HidesKeys`, `VerifiesPositions`, `LeavesBehind`,
-    `NamesPartitions`, `ShowsPositions`, `ShowsPlaces`, `Examined`, `ScriptsRoles`, `ReadsConnectionStrings`, `ChecksFiles`.
+    A source may have the abilities below and in `abilities`: `ChecksPositions`, `HidesKeys`, `VerifiesPositions`,
+    `TranslatesDebezium`, `LeavesBehind`, `NamesPartitions`, `ShowsPositions`, `ShowsPlaces`, `Examined`, `ScriptsRoles`, `ReadsConnectionStrings`, `ChecksFiles`.
     """
 
     config_def: ClassVar[ConfigDef]
@@ -117,6 +117,30 @@ class VerifiesPositions(Protocol):
     def verify_position(self, task: int, position: JsonObject) -> str:
         """Raises CdcError for a position from which the task would halt. Returns why the database does not tell; empty: it
         did."""
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedOffset:
+    """A position or an offset that was made of the other one, and what people should know of it, as sentences."""
+
+    content: JsonObject
+    notes: Sequence[str] = ()
+
+
+@runtime_checkable
+class TranslatesDebezium(Protocol):
+    """A source that can go on where Debezium's connector for the same database has stopped, and the other way round. What is not
+    pure runs in a child process with a time limit, while no task of the connector runs."""
+
+    def is_debezium_offset(self, offset: Mapping[str, Any]) -> bool:
+        """Returns whether an offset has Debezium's form. Pure: called in the worker."""
+
+    def from_debezium(self, task: int, offset: Mapping[str, Any]) -> TranslatedOffset:
+        """Returns the position from which the task goes on, so that no change is missed and none comes twice. Raises CdcError for an
+        offset that is none, or from which nobody can go on."""
+
+    def to_debezium(self, task: int, position: JsonObject) -> TranslatedOffset:
+        """Returns the offset from which Debezium goes on. Raises CdcError where it cannot."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,16 @@ COMMANDS = {
         "apply",
         "Make a cluster be as a folder of connectors says.",
     ),
-    "export": ("cdcworker.worker.cli.commands.connectors.sets", "export", "Write a cluster's connectors to a folder."),
+    "export": (
+        "cdcworker.worker.cli.commands.connectors.takeover",
+        "export",
+        "Write a cluster's connectors to a folder; give one back to Debezium.",
+    ),
+    "import": (
+        "cdcworker.worker.cli.commands.connectors.takeover",
+        "import_",
+        "Take over a connector of Debezium, with its position.",
+    ),
     "snapshots": (
         "cdcworker.worker.cli.commands.snapshots",
         "snapshots",

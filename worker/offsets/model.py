@@ -63,6 +63,26 @@ class VerifiesOffsets(Protocol):
         """Raises CdcError for an offset from which no task could start. Returns why that could not be told; empty: it could."""
 
 
+@dataclass(frozen=True)
+class Translation:
+    """Offsets that were made of others, and what people should know of them, as sentences."""
+
+    offsets: Sequence[ConnectorOffset]
+    notes: Sequence[str] = ()
+
+
+@runtime_checkable
+class TranslatesOffsets(Protocol):
+    """Offsets in Debezium's form. Blocking, within a time limit."""
+
+    def from_debezium(self, connector: Connector, changes: Sequence[ConnectorOffset]) -> Translation:
+        """Returns the changes with our positions in the place of Debezium's offsets. CdcError `offsets.bad_position` for one from which
+        no task could go on, with the number of the item."""
+
+    def to_debezium(self, connector: Connector) -> Translation:
+        """Returns what a stopped connector has stored, as Debezium's offsets. Raises CdcError."""
+
+
 @runtime_checkable
 class DropsLeftovers(Protocol):
     """Drops what a connector has made in its database. Blocking, within a time limit."""

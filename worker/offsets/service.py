@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.coordinator.kafka.clients import make_admin
 from cdcworker.coordinator.kafka.end_offsets import list_offsets
 from cdcworker.coordinator.kafka.errors import translate
 from cdcworker.coordinator.model import Connector
-from cdcworker.worker.offsets.model import ConnectorOffset, ConnectorOffsets
+from cdcworker.worker.offsets import debezium
+from cdcworker.worker.offsets.model import ConnectorOffset, ConnectorOffsets, Translation
 from cdcworker.worker.offsets.sink import SinkOffsetsClient
 from cdcworker.worker.offsets.source import OffsetsTopic, SourceOffsets
 from cdcworker.worker.offsets.source_database import SourceDatabase
@@ -42,6 +44,24 @@ class OffsetsService:
         if connector.kind == "sink" or not changes:
             return ""
         return self._database.verify(connector, self._source().tasks_of(connector, changes))
+
+    def from_debezium(self, connector: Connector, changes: Sequence[ConnectorOffset]) -> Translation:
+        """Returns the changes with our positions in the place of Debezium's offsets; a database is asked where there are any."""
+        given = [(number, item) for number, item in enumerate(changes) if debezium.is_debezium(connector, item)]
+        if not given:
+            return Translation(changes)
+        wanted = debezium.with_own_partitions(connector, given)
+        offsets = [(number, 0, dict(item.offset or {})) for number, item in wanted.items()]
+        positions, notes = self._database.from_debezium(connector, offsets)
+        own = {number: replace(item, offset=positions[number]) for number, item in wanted.items()}
+        return Translation([own.get(number, item) for number, item in enumerate(changes)], notes)
+
+    def to_debezium(self, connector: Connector) -> Translation:
+        """Returns what a stopped connector has stored, as Debezium's offsets."""
+        debezium.require_one(connector)
+        stored = [(0, 0, dict(item.offset or {})) for item in self._source().read(connector)]
+        offsets, notes = self._database.to_debezium(connector, stored)
+        return Translation([ConnectorOffset(debezium.partition(connector), offset) for offset in offsets], notes)
 
     def drop(
         self, connector: Connector, kinds: Collection[str], spared: Collection[tuple[str, str]]

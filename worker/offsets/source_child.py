@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
-from cdcworker.connectors.api.source import DropRequest, LeavesBehind, VerifiesPositions
+from cdcworker.connectors.api.source import DropRequest, LeavesBehind, TranslatesDebezium, VerifiesPositions
 from cdcworker.coordinator.model import JsonObject
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.children.answer import answer_question, read_question, without
@@ -26,7 +27,7 @@ def answer(question: JsonObject) -> JsonObject:
 
 def _done(question: JsonObject, secrets: list[str]) -> JsonObject:
     source = connector_of(question["config"], question["providers"], secrets)
-    told = _dropped(source, question) if question["do"] == "drop" else _verified(source, question)
+    told = _ACTIONS[question["do"]](source, question)
     return dict(without(secrets, clean_all(told)))
 
 
@@ -52,6 +53,34 @@ def _dropped(source: Any, question: JsonObject) -> JsonObject:
         for item, error in source.drop_leftovers(asked)
     )
     return {"items": list(items)}
+
+
+def _from_debezium(source: Any, question: JsonObject) -> JsonObject:
+    assert isinstance(source, TranslatesDebezium)
+    positions: list[Any] = []
+    notes: list[str] = []
+    for index, task, offset in question["positions"]:
+        try:
+            found = source.from_debezium(task, offset)
+        except CdcError as error:
+            return {"refused": {**error.to_dict(), "index": index}}
+        positions.append([index, found.content])
+        notes += found.notes
+    return {"positions": positions, "notes": notes}
+
+
+def _to_debezium(source: Any, question: JsonObject) -> JsonObject:
+    assert isinstance(source, TranslatesDebezium)
+    found = [source.to_debezium(task, position) for _, task, position in question["positions"]]
+    return {"offsets": [one.content for one in found], "notes": [note for one in found for note in one.notes]}
+
+
+_ACTIONS: Final[Mapping[str, Callable[[Any, JsonObject], JsonObject]]] = {
+    "drop": _dropped,
+    "verify": _verified,
+    "from_debezium": _from_debezium,
+    "to_debezium": _to_debezium,
+}
 
 
 if __name__ == "__main__":

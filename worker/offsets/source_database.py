@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 COMMAND: Final = (sys.executable, "-m", "cdcworker.worker.offsets.source_child")
 VERIFY_S: Final = 20.0
 DROP_S: Final = 60.0
+TRANSLATE_S: Final = 60.0
+"""A large transaction is read for it."""
 Position = tuple[int, int, Mapping[str, Any]]
 """The number of the item in the request, the task, and its position."""
 
@@ -40,9 +42,7 @@ class SourceDatabase:
             answer = self._ask(connector, VERIFY_S, do="verify", positions=positions)
         except CdcError as exc:
             return exc.message
-        if refused := answer.get("refused"):
-            text = f"[{refused['code']}] {refused['message']}{_places(refused.get('where') or {})}"
-            raise CdcError(BAD_POSITION, text, where={"index": refused["index"]}, hint=refused["hint"])
+        _require_taken(answer)
         error = answer.get("error")
         untold = f"[{error['code']}] {error['message']}" if error else str(answer.get("untold") or "")
         if untold:
@@ -54,8 +54,7 @@ class SourceDatabase:
     ) -> list[dict[str, Any]]:
         """Drops what the connector has left of these kinds; returns each with the error that kept it there, or null."""
         answer = self._ask(connector, DROP_S, do="drop", kinds=sorted(kinds), spared=sorted(spared))
-        if error := answer.get("error"):
-            raise CdcError(REFUSED, f"[{error['code']}] {error['message']}", hint=error["hint"])
+        _require_answered(answer)
         items: list[dict[str, Any]] = answer["items"]
         for item in items:
             code = (item["error"] or {}).get("code", "")
@@ -67,6 +66,24 @@ class SourceDatabase:
                 code,
             )
         return items
+
+    def from_debezium(
+        self, connector: Connector, offsets: Sequence[Position]
+    ) -> tuple[dict[int, JsonObject], Sequence[str]]:
+        """Returns our positions in the place of Debezium's offsets, by the number of the item, and what people should know. CdcError
+        `offsets.bad_position` for an offset from which no task could go on."""
+        answer = self._ask(connector, TRANSLATE_S, do="from_debezium", positions=offsets)
+        _require_taken(answer)
+        _require_answered(answer)
+        return dict(answer["positions"]), answer["notes"]
+
+    def to_debezium(
+        self, connector: Connector, positions: Sequence[Position]
+    ) -> tuple[Sequence[JsonObject], Sequence[str]]:
+        """Returns Debezium's offsets in the place of our positions, in their order, and what people should know."""
+        answer = self._ask(connector, TRANSLATE_S, do="to_debezium", positions=positions)
+        _require_answered(answer)
+        return answer["offsets"], answer["notes"]
 
     def _ask(self, connector: Connector, timeout_s: float, **what: Any) -> JsonObject:
         question = {
@@ -84,6 +101,17 @@ class SourceDatabase:
         except JsonRefused:
             raise CdcError(UNFINISHED, f"the process that asks the database ended with {answer.code}") from None
         return found
+
+
+def _require_taken(answer: JsonObject) -> None:
+    if refused := answer.get("refused"):
+        text = f"[{refused['code']}] {refused['message']}{_places(refused.get('where') or {})}"
+        raise CdcError(BAD_POSITION, text, where={"index": refused["index"]}, hint=refused["hint"])
+
+
+def _require_answered(answer: JsonObject) -> None:
+    if error := answer.get("error"):
+        raise CdcError(REFUSED, f"[{error['code']}] {error['message']}", hint=error["hint"])
 
 
 def _named(item: Mapping[str, Any]) -> tuple[str, str]:

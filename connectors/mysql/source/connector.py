@@ -16,6 +16,7 @@ from cdcworker.schemas.change import JsonObject
 
 if TYPE_CHECKING:
     from cdcworker.connectors.api.abilities import RoleOption, RoleRequest, StandingTask
+    from cdcworker.connectors.api.source import TranslatedOffset
     from cdcworker.connectors.checks import DoctorCheck, ExaminedTarget, Repair
     from cdcworker.connectors.sql_script import ScriptStep
 
@@ -59,6 +60,26 @@ class MySqlSource:
 
         verify(parse(self._config), StoredPosition.from_json(position))
         return ""
+
+    def is_debezium_offset(self, offset: Mapping[str, Any]) -> bool:
+        from cdcworker.connectors.mysql.source.debezium_offsets import is_debezium
+
+        return is_debezium(offset)
+
+    def from_debezium(self, task: int, offset: Mapping[str, Any]) -> TranslatedOffset:
+        """Reads the transaction in which the offset lies."""
+        del task
+        from cdcworker.connectors.mysql.source.debezium_offsets import to_position
+
+        return to_position(parse(self._config), offset)
+
+    def to_debezium(self, task: int, position: JsonObject) -> TranslatedOffset:
+        """Reads the transaction that was handed on in part, where there is one."""
+        del task
+        from cdcworker.connectors.mysql.source.debezium_offsets import to_offset
+        from cdcworker.connectors.mysql.source.position import StoredPosition
+
+        return to_offset(parse(self._config), StoredPosition.from_json(position))
 
     def check(self) -> Sequence[CheckFinding]:
         """Live findings about server, log, rights and tables; opens connections."""

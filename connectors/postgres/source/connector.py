@@ -17,7 +17,7 @@ from cdcworker.schemas.change import JsonObject
 
 if TYPE_CHECKING:
     from cdcworker.connectors.api.abilities import RoleOption, RoleRequest, StandingTask
-    from cdcworker.connectors.api.source import DropRequest, Leftover
+    from cdcworker.connectors.api.source import DropRequest, Leftover, TranslatedOffset
     from cdcworker.connectors.checks import DoctorCheck, ExaminedTarget, Repair
     from cdcworker.connectors.sql_script import ScriptStep
     from cdcworker.schemas.errors import CdcError
@@ -62,6 +62,24 @@ class PostgresSource:
         from cdcworker.connectors.postgres.position import StoredPosition
 
         return verify(parse(self._config).of_task(task), StoredPosition.from_json(position))
+
+    def is_debezium_offset(self, offset: Mapping[str, Any]) -> bool:
+        from cdcworker.connectors.postgres.doctor.debezium_offsets import is_debezium
+
+        return is_debezium(offset)
+
+    def from_debezium(self, task: int, offset: Mapping[str, Any]) -> TranslatedOffset:
+        """Looks at what the slot holds, without confirming it; opens two connections."""
+        from cdcworker.connectors.postgres.doctor.debezium_offsets import to_position
+
+        return to_position(parse(self._config).of_task(task), offset)
+
+    def to_debezium(self, task: int, position: JsonObject) -> TranslatedOffset:
+        """Looks at what the slot holds where a transaction was handed on in part."""
+        from cdcworker.connectors.postgres.doctor.debezium_offsets import to_offset
+        from cdcworker.connectors.postgres.position import StoredPosition
+
+        return to_offset(parse(self._config).of_task(task), StoredPosition.from_json(position))
 
     def leftovers(self) -> Sequence[Leftover]:
         from cdcworker.connectors.postgres.server.leftovers import leftovers

@@ -30,6 +30,10 @@ PARAMETERS: Mapping[str, Json] = {
         "description": "slot, publication or both: dropped in the source's database, after the tasks have ended.",
         "schema": {"type": "string", "examples": ["slot,publication"]},
     },
+    "form": {
+        "description": "debezium: as Debezium's connector would have stored them; the connector has to be stopped.",
+        "schema": {"type": "string", "enum": ["debezium"]},
+    },
     "includeTasks": {"description": "Its tasks too.", "schema": FLAG},
     "onlyFailed": {"description": "Only what failed.", "schema": FLAG},
     "connectorsOnly": {"description": "As in Kafka Connect; converters are built in.", "schema": FLAG},

@@ -109,8 +109,9 @@ async def _create(
         connector = api.connector(command.name)
         barrier = await offsets.stopped(api, connector)
         with _placed():
-            warning = await offsets.verified(api, request, connector, changes)
-            await offsets.alter(api, request, connector, barrier, changes)
+            own, notes = await offsets.translated(api, request, connector, changes)
+            warning = " ".join(filter(None, (await offsets.verified(api, request, connector, own), *notes)))
+            await offsets.alter(api, request, connector, barrier, own)
     except (CdcError, e.RestError):
         await api.ask(DeleteConnector(command.name, if_version=reply.version))
         raise

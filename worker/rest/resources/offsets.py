@@ -16,6 +16,7 @@ from cdcworker.worker.offsets.model import (
     INTERRUPTED,
     UNKNOWN_PARTITION,
     ConnectorOffset,
+    TranslatesOffsets,
     VerifiesOffsets,
 )
 from cdcworker.worker.offsets.sink import OFFSET, PARTITION, TOPIC
@@ -26,7 +27,7 @@ from cdcworker.worker.rest.context import ApiContext
 from cdcworker.worker.rest.dry_run import DRY_RUN, dry_run_answer, is_dry_run
 from cdcworker.worker.rest.routing import Endpoint
 from cdcworker.worker.rest.slow_calls import AllBusy
-from cdcworker.worker.security.access import caller_of
+from cdcworker.worker.security.access import caller_of, require
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -34,6 +35,8 @@ T = TypeVar("T")
 
 PATH = "/connectors/{connector}/offsets"
 DRY = (DRY_RUN,)
+FORM = "form"
+DEBEZIUM = "debezium"
 WAIT_S = 10.0
 OWN_WAIT_S = 30.0
 """Seconds that a request waits for earlier ones of the same user, which keeps nobody else waiting."""
@@ -55,10 +58,33 @@ LONG_MAX = (1 << 63) - 1
 async def get_offsets(api: ApiContext, request: Request) -> Response:
     """Answers all that is stored to callers who may see rows, and to others what holds no key of one."""
     connector = api.connector(request.path_params["connector"], NOT_FOUND)
+    if _form(request) == DEBEZIUM:
+        return await _in_debeziums_form(api, request, connector)
     found = await off_loop(api, request, lambda: api.offsets.read(connector))
     if not caller_of(request.scope).may("operate", connector.name):
         found = await off_loop(api, request, lambda: without_keys(connector, found))
     return JSONResponse({"offsets": [{"partition": dict(item.partition), "offset": item.offset} for item in found]})
+
+
+def _form(request: Request) -> str:
+    """Returns the form in which offsets are asked for. RestError 400 for one that there is not: the answer would be another one."""
+    form = request.query_params.get(FORM, "")
+    if form not in ("", DEBEZIUM):
+        raise e.bad_request(f"`{FORM}` must be {DEBEZIUM}", e.parameter(FORM))
+    return form
+
+
+async def _in_debeziums_form(api: ApiContext, request: Request, connector: Connector) -> Response:
+    """Answers the offsets with which Debezium's connector goes on where this one has stopped."""
+    # The source's database is asked, which readers have no right to cause.
+    require(request.scope, "operate", connector.name)
+    service = api.offsets
+    if not isinstance(service, TranslatesOffsets):
+        raise e.not_available("Offsets in Debezium's form")
+    await stopped(api, connector)
+    found = await off_loop(api, request, lambda: service.to_debezium(connector))
+    items = [{"partition": dict(item.partition), "offset": item.offset} for item in found.offsets]
+    return JSONResponse({"offsets": items, "notes": list(found.notes)})
 
 
 async def alter_offsets(api: ApiContext, request: Request) -> Response:
@@ -79,9 +105,9 @@ async def _change(api: ApiContext, request: Request, items: list[Any] | None, do
         return await forward_to_leader(api, request, leader.url)
     connector = api.connector(name, NOT_FOUND)
     barrier = await stopped(api, connector)
-    changes = None if items is None else parse(items, connector.kind)
     dry_run = is_dry_run(request)
-    warning = await verified(api, request, connector, changes)
+    changes, notes = await translated(api, request, connector, None if items is None else parse(items, connector.kind))
+    warning = " ".join(filter(None, (await verified(api, request, connector, changes), *notes)))
     before = await off_loop(api, request, lambda: api.offsets.read(connector)) if dry_run else ()
     managed = await alter(api, request, connector, barrier, changes, dry_run=dry_run)
     if dry_run:
@@ -93,6 +119,21 @@ async def _change(api: ApiContext, request: Request, items: list[Any] | None, do
 def warning_headers(warning: str) -> dict[str, str]:
     """Returns the header of an answer that warns; none without a warning."""
     return {WARNING: ascii(warning)[1:-1]} if warning else {}
+
+
+async def translated(
+    api: ApiContext, request: Request, connector: Connector, changes: Sequence[ConnectorOffset] | None
+) -> tuple[Sequence[ConnectorOffset] | None, Sequence[str]]:
+    """Returns the changes with our positions in the place of Debezium's offsets, and what people should know of them. RestError 400 for
+    an offset from which no task could go on."""
+    service = api.offsets
+    if changes is None or not isinstance(service, TranslatesOffsets):
+        return changes, ()
+    try:
+        found = await off_loop(api, request, lambda: service.from_debezium(connector, changes))
+    except CdcError as error:
+        raise _bad_item(error) or error from error
+    return found.offsets, [f"{note}." for note in found.notes]
 
 
 async def verified(
@@ -279,7 +320,7 @@ def _number(value: Any, most: int, what: str, place: str) -> int:
 
 
 ENDPOINTS = (
-    Endpoint("GET", PATH, get_offsets, "Offsets of a connector", "offsets", (200, 404), role="read"),
+    Endpoint("GET", PATH, get_offsets, "Offsets of a connector", "offsets", (200, 400, 404, 409), (FORM,), role="read"),
     Endpoint(
         "PATCH", PATH, alter_offsets, "Alter offsets", "offsets", (200, 400, 404, 409), DRY, "Offsets", role="admin"
     ),

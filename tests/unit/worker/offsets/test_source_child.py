@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from cdcworker.connectors.api.source import Leftover
+from cdcworker.connectors.api.source import Leftover, TranslatedOffset
 from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.worker.offsets import source_child
 
@@ -19,6 +19,17 @@ class Source:
         if position["bad"]:
             raise CdcError(INTERNAL, f"refused for {SECRET}", where={"text": SECRET})
         return f"away: {SECRET}"
+
+    def is_debezium_offset(self, _offset):
+        return True
+
+    def from_debezium(self, _task, offset):
+        if offset["bad"]:
+            raise CdcError(INTERNAL, f"refused for {SECRET}", where={"text": SECRET})
+        return TranslatedOffset({"place": SECRET}, [f"note of {SECRET}"])
+
+    def to_debezium(self, _task, position):
+        return self.from_debezium(0, position)
 
     def leftovers(self):
         return []
@@ -38,6 +49,8 @@ def source(monkeypatch):
 
 @pytest.mark.parametrize("more", [
     {"do": "verify", "positions": [[0, 0, {"bad": True}]]}, {"do": "verify", "positions": [[0, 0, {"bad": False}]]},
+    {"do": "from_debezium", "positions": [[0, 0, {"bad": True}]]}, {"do": "from_debezium", "positions": [[0, 0, {"bad": False}]]},
+    {"do": "to_debezium", "positions": [[0, 0, {"bad": True}]]}, {"do": "to_debezium", "positions": [[0, 0, {"bad": False}]]},
     {"do": "drop", "spared": [], "kinds": ["slot"], "connector": "c", "group": "g"},
 ])  # fmt: skip
 def test_no_text_holds_a_secret(more):

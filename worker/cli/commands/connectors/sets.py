@@ -113,7 +113,7 @@ def apply(
     sys.exit(EXIT_RUNTIME if failed else 0)
 
 
-@remote_command(None, "export")
+@remote_command(None, "")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("names", nargs=-1, shell_complete=complete_names)
 def export(remote: RemoteCluster, folder: Path, names: tuple[str, ...]) -> None:

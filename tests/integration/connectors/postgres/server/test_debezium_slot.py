@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from cdcworker.connectors.postgres.source.connector import PostgresSource
+from cdcworker.schemas.errors import CdcError
 
 from ..postgres_reader import Reader, drop_slot, lsn, refused
 
@@ -87,3 +89,93 @@ def test_while_debezium_reads_the_slot_it_is_left_alone(left, db, postgres, data
         one.task = None
     finally:
         other.kill()
+
+
+# -- with Debezium's offset ------------------------------------------------------------------------------------------------
+
+
+def messages(db, slot, publication):
+    """What the slot holds: the LSN of each message and its kind."""
+    options = f"'proto_version', '1', 'publication_names', '{publication}', 'messages', 'true'"
+    rows = db.execute(
+        f"select lsn::text, data from pg_logical_slot_peek_binary_changes(%s, null, null, {options})", (slot,)
+    )
+    return [(lsn(at), chr(data[0])) for at, data in rows.fetchall()]
+
+
+def offset_of(at, *, commit, kind="INSERT", **more):
+    """As Debezium stores it with a record."""
+    return {
+        "lsn": at,
+        "lsn_proc": at,
+        "lsn_commit": commit,
+        "messageType": kind,
+        "ts_usec": 1_700_000_000_000_000,
+        **more,
+    }
+
+
+def source_of(one):
+    return PostgresSource(one.config)
+
+
+def goes_on(one, db, offset):
+    """What a task hands on that begins where this offset says."""
+    found = source_of(one).from_debezium(0, offset)
+    one.position = found.content
+    one.start()
+    db.execute("update orders set v = 'since' where id = 1")
+    one.catch_up(db)
+    one.kill()
+    return ids(one), found.notes
+
+
+def test_of_a_transaction_that_was_written_in_part_the_rest_comes(left, db):
+    one, slot, publication = left
+    first, second = [at for at, kind in messages(db, slot, publication) if kind == "I"]
+    commit = next(at for at, kind in messages(db, slot, publication) if kind == "C")
+    confirmed = db.execute("select confirmed_flush_lsn::text from pg_replication_slots where slot_name = %s", (slot,))
+    before = lsn(confirmed.fetchone()[0])
+    position = source_of(one).from_debezium(0, offset_of(first, commit=before)).content
+    assert position["part"][1] == 1
+    back = source_of(one).to_debezium(0, position).content
+    assert (back["lsn"], back["lsn_events_processed"], back["messageType"]) == (first, 1, "INSERT")
+    assert source_of(one).from_debezium(0, back).content["part"] == position["part"]
+    assert source_of(one).from_debezium(0, offset_of(second, commit=before)).content["part"][1] == 2
+    whole = source_of(one).from_debezium(0, offset_of(commit, commit=commit, kind="COMMIT")).content
+    assert (whole.get("part"), whole["safe_lsn"]) == (None, commit)
+    assert goes_on(one, db, offset_of(first, commit=before)) == ([("c", 5), ("u", 1)], ())
+
+
+def test_changes_with_one_lsn_are_told_apart_by_their_count(left, db):
+    one, slot, publication = left
+    with db.cursor().copy("copy orders from stdin") as copy:
+        copy.write("10\ta\n11\tb\n12\tc\n")
+    found = messages(db, slot, publication)
+    commits = [at for at, kind in found if kind == "C"]
+    (shared,) = {at for at, kind in found[-5:] if kind == "I"}
+    source = source_of(one)
+    assert source.from_debezium(0, offset_of(shared, commit=commits[0])).notes
+    position = source.from_debezium(0, offset_of(shared, commit=commits[0], lsn_events_processed=2)).content
+    assert position["part"][1] == 2
+    assert source.to_debezium(0, position).content["lsn_events_processed"] == 2
+    offset = offset_of(shared, commit=commits[0], lsn_events_processed=2)
+    assert goes_on(one, db, offset)[0] == [("c", 12), ("u", 1)]
+
+
+def test_what_nobody_can_go_on_from_is_refused(left, db):
+    one, slot, _ = left
+    source = source_of(one)
+    for offset, code in (
+        ({"lsn": 1, "snapshot": "INITIAL", "snapshot_completed": False}, "debezium.snapshot_unfinished"),
+        ({"lsn": "1/2"}, "debezium.offset_unfit"),
+        ({"lsn": None}, "debezium.offset_unfit"),
+    ):
+        with pytest.raises(CdcError) as caught:
+            source.from_debezium(0, offset)
+        assert caught.value.code == code
+    drop_slot(db, slot)
+    with pytest.raises(CdcError) as caught:
+        source.from_debezium(0, offset_of(100, commit=100))
+    assert caught.value.code == "postgres.slot_missing"
+    db.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))

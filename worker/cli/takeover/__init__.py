@@ -1,0 +1,1 @@
+"""How does a connector move from Debezium on Kafka Connect to this cluster, and back?"""

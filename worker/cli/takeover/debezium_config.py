@@ -1,0 +1,95 @@
+"""A config of Debezium's connector as one of ours: which keys stay, which are set, and what cannot be taken over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+Effect = Literal["set", "note", "refused"]
+POSTGRES: Final = "io.debezium.connector.postgresql.PostgresConnector"
+CLASSES: Final = (
+    POSTGRES,
+    "io.debezium.connector.mysql.MySqlConnector",
+    "io.debezium.connector.mariadb.MariaDbConnector",
+)
+CONVERTERS: Final = ("key.converter", "value.converter")
+PREFIX: Final = "topic.prefix"
+_DEFAULTS: Final = {"skipped.operations": "t", "extended.headers.enabled": "true"}
+_POSTGRES_DEFAULTS: Final = {"publication.autocreate.mode": "disabled"}
+_AVRO: Final = "avro"
+
+
+@dataclass(frozen=True)
+class KeyFinding:
+    """What becomes of one key: it is `set` to another value, there is something to know of it, or it is in the way."""
+
+    key: str
+    effect: Effect
+    text: str
+
+
+@dataclass(frozen=True)
+class TakenConfig:
+    """Our config, and what became of keys that are not simply the same."""
+
+    config: Mapping[str, str] = field(repr=False)
+    findings: tuple[KeyFinding, ...] = ()
+
+    @property
+    def refused(self) -> list[KeyFinding]:
+        return [one for one in self.findings if one.effect == "refused"]
+
+
+def taken(config: Mapping[str, str], name: str, worker: Mapping[str, str], prefix: str = "") -> TakenConfig:
+    """Returns the config under a name. `worker`: the properties of Kafka Connect's worker, from which a connector without converters
+    has them; `prefix`: another topic.prefix."""
+    own = {**config, "name": name}
+    findings: list[KeyFinding] = []
+    for key, value in _inherited(config, worker).items():
+        own[key] = value
+        findings.append(KeyFinding(key, "set", "as Kafka Connect's worker has it"))
+    is_postgres = config.get("connector.class") == POSTGRES
+    for key, value in {**_DEFAULTS, **(_POSTGRES_DEFAULTS if is_postgres else {})}.items():
+        if key not in own:
+            own[key] = value
+            findings.append(KeyFinding(key, "set", f"{value}, which changes nothing of what Debezium has"))
+    if prefix and prefix != own.get(PREFIX):
+        own[PREFIX] = prefix
+        findings.append(KeyFinding(PREFIX, "set", f"{prefix}: readers of the former topics have to move"))
+    findings += _in_the_way(config, own)
+    return TakenConfig(own, tuple(findings))
+
+
+def _inherited(config: Mapping[str, str], worker: Mapping[str, str]) -> dict[str, str]:
+    """Returns the converters, with their settings, that the connector has from its worker."""
+    found: dict[str, str] = {}
+    for kind in (*CONVERTERS, "header.converter"):
+        if kind not in config and kind in worker:
+            found |= {key: value for key, value in worker.items() if key == kind or key.startswith(f"{kind}.")}
+    return found
+
+
+def _in_the_way(config: Mapping[str, str], own: Mapping[str, str]) -> Iterator[KeyFinding]:
+    """Yields what cannot be taken over, with what to do, and what readers should know."""
+    kind = config.get("connector.class", "")
+    if kind not in CLASSES:
+        yield KeyFinding("connector.class", "refused", f"only {', '.join(CLASSES)} can be taken over")
+    if not config.get(PREFIX):
+        yield KeyFinding(
+            PREFIX, "refused", "is missing: a config of Debezium 1 has to be brought up to Debezium 2 first"
+        )
+    for key in CONVERTERS:
+        if key not in own:
+            yield KeyFinding(key, "refused", "is that of Kafka Connect's worker: name its file with --worker-config")
+    if any(_AVRO in own.get(key, "").lower() for key in CONVERTERS) and own.get(PREFIX) == config.get(PREFIX):
+        text = "Avro records carry ids of another schema registry: give --topic-prefix, or let readers come to the end first"
+        yield KeyFinding("value.converter", "note", text)
+    if kind != POSTGRES:
+        return
+    if config.get("plugin.name", "decoderbufs").lower() != "pgoutput":
+        text = "Debezium reads the slot with another plug-in; only one of pgoutput can be taken over"
+        yield KeyFinding("plugin.name", "refused", text)
+    if config.get("slot.drop.on.stop", "false").lower() == "true":
+        text = "Debezium would drop the slot when it stops: set it to false in Kafka Connect first"
+        yield KeyFinding("slot.drop.on.stop", "refused", text)
