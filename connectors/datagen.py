@@ -18,6 +18,7 @@ from cdcworker.connectors.config import converters
 from cdcworker.connectors.config.common_keys import ACCEPTED, SOURCE_KEYS, TASKS_MAX
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, Importance, between, matches, non_empty, one_of
 from cdcworker.connectors.config.topic_creation import group_keys
+from cdcworker.connectors.kit.source_block import source_schema
 from cdcworker.connectors.transform_chain.config import PREDICATES_KEY, TRANSFORMS_KEY, transform_checks, transform_keys
 from cdcworker.schemas.change import Change, Column, JsonObject, Op, PollBatch, Position, Row, Table
 from cdcworker.schemas.errors import CdcError, declare
@@ -48,22 +49,7 @@ TASKS: Final = "datagen.tasks"
 """In a task's share that an earlier version has made: into how many tasks the rate is split."""
 PAGE: Final = 4_096
 
-SOURCE_SCHEMA: Final[JsonObject] = {
-    "type": "record",
-    "name": "Source",
-    "namespace": "cdcworker.datagen",
-    "fields": [
-        {"name": "version", "type": "string"},
-        {"name": "connector", "type": "string"},
-        {"name": "name", "type": "string"},
-        {"name": "ts_ms", "type": "long"},
-        {"name": "schema", "type": "string"},
-        {"name": "table", "type": "string"},
-        {"name": "commit_lsn", "type": "long"},
-        {"name": "tx_index", "type": "int"},
-        {"name": "tx_sub", "type": "int"},
-    ],
-}
+SOURCE_SCHEMA: Final = source_schema("cdcworker.datagen")
 COLUMNS: Final = (
     Column("id", "long", optional=False, column_id=1),
     Column("n", "long", optional=False, column_id=2),

@@ -5,11 +5,20 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 from cdcworker.connectors.config import secret_names
 from cdcworker.connectors.config.definition import nearest
+from cdcworker.connectors.config.installed_plugins import (
+    CONNECTORS,
+    REFUSED,
+    InstalledPlugin,
+    InstalledPlugins,
+    RefusedPlugin,
+    installed,
+)
 from cdcworker.connectors.config.refusals import SHOWN_CHARS_MAX
 from cdcworker.connectors.snapshot_jobs import MAINTENANCE, SNAPSHOT
 from cdcworker.schemas.errors import CdcError, declare
@@ -47,6 +56,10 @@ class Plugin:
     """Modules without which its tasks cannot run; its configs are understood all the same."""
     checks: tuple[str, ...] = ()
     """Modules that its live checks import late: a process that answers many checks imports them before."""
+    origin: InstalledPlugin | None = None
+    """The entry point that it comes from; None: it ships with the worker."""
+    made: type | None = field(default=None, repr=False)
+    """Its class, where that is no module's member."""
 
     def runs_here(self) -> bool:
         """Returns whether everything that its tasks need is installed; nothing is imported."""
@@ -54,6 +67,8 @@ class Plugin:
 
     def load(self) -> Any:
         """The connector class (SourceConnector or SinkConnector), imported now."""
+        if self.made is not None:
+            return self.made
         module, _, attribute = self.target.partition(":")
         return getattr(importlib.import_module(module), attribute)
 
@@ -157,12 +172,72 @@ _PLUGINS = (
 _BY_NAME = {name: plugin for plugin in _PLUGINS for name in (plugin.name, *plugin.aliases)}
 
 
+VERSIONS = frozenset({1})
+"""The versions of the interface for which plugins may be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorPlugins:
+    """Connectors of other distributions, and those that cannot be used."""
+
+    found: tuple[Plugin, ...] = ()
+    refused: tuple[RefusedPlugin, ...] = ()
+
+
+def connectors_of(plugins: InstalledPlugins) -> ConnectorPlugins:
+    """Returns the connectors of installed plugins. They are imported now: one that fails stops none of the others."""
+    found: list[Plugin] = []
+    refused = list(plugins.refused)
+    for plugin in plugins.of(CONNECTORS):
+        try:
+            found.append(_plugin_of(plugin))
+        except CdcError as error:
+            refused.append(plugin.refused(error))
+    return ConnectorPlugins(tuple(found), tuple(refused))
+
+
+def _plugin_of(plugin: InstalledPlugin) -> Plugin:
+    from cdcworker.connectors.api.plugin import SinkPlugin, SourcePlugin
+    from cdcworker.connectors.kit.connector_classes import sink_class, source_class
+
+    if plugin.name in _BY_NAME:
+        raise CdcError(REFUSED, "a connector of this name ships with the worker")
+    made = plugin.load()
+    if not isinstance(made, SourcePlugin | SinkPlugin):
+        text = f"its entry point names {type(made).__name__}; expects a SourcePlugin or a SinkPlugin"
+        raise CdcError(REFUSED, text)
+    if made.api not in VERSIONS:
+        raise CdcError(REFUSED, f"it was written for version {made.api} of the interface; this worker has version 1")
+    try:
+        if isinstance(made, SinkPlugin):
+            kind: Literal["source", "sink"] = "sink"
+            built: type = sink_class(plugin.name, made)
+        else:
+            kind, built = "source", source_class(plugin.name, plugin.version, made)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise CdcError(REFUSED, f"its keys make no definition: {error}") from error
+    return Plugin(
+        plugin.name, kind, plugin.entry.value, title=made.title, measures=kind == "sink", origin=plugin, made=built
+    )
+
+
+@cache
+def _installed() -> ConnectorPlugins:
+    return connectors_of(installed())
+
+
+def refused() -> Sequence[RefusedPlugin]:
+    """Returns the connectors and distributions that the operator allows and that cannot be used."""
+    return _installed().refused
+
+
 def _nearest(given: str) -> str | None:
     """Returns the known name whose last part is nearest. Packages are not compared: they are alike in all names of a
     vendor."""
     last = given.rpartition(".")[2]
-    found = nearest(last, [name.rpartition(".")[2] for name in _BY_NAME])
-    same = [name for name in _BY_NAME if name.rpartition(".")[2] == found]
+    names = [*_BY_NAME, *(plugin.name for plugin in _installed().found)]
+    found = nearest(last, [name.rpartition(".")[2] for name in names])
+    same = [name for name in names if name.rpartition(".")[2] == found]
     return next((name for name in same if ("." in name) == ("." in given)), same[0] if same else None)
 
 
@@ -173,14 +248,16 @@ def _remark(given: str) -> str:
 
 
 def plugins() -> Sequence[Plugin]:
-    return _PLUGINS
+    """Returns the connectors that this process knows: those that ship with the worker, then those of allowed distributions."""
+    return (*_PLUGINS, *_installed().found)
 
 
 def lookup(class_name: str) -> Plugin:
     """The plugin of a `connector.class` value; CdcError `config.unknown_connector` with the nearest name."""
-    plugin = _BY_NAME.get(class_name.strip())
+    name = class_name.strip()
+    plugin = _BY_NAME.get(name) or next((known for known in _installed().found if known.name == name), None)
     if plugin is None:
-        names = ", ".join(known.name for known in _PLUGINS)
+        names = ", ".join(known.name for known in plugins())
         shown = secret_names.text(class_name.strip())[:SHOWN_CHARS_MAX]
         message = f"{NO_SUCH_CLASS} {shown}, available connectors are: {names}{_remark(class_name.strip())}"
         raise CdcError(UNKNOWN_CLASS, message, where={"key": "connector.class"})

@@ -229,8 +229,8 @@ class Presence:
     prepared: bool = False
     """Tells that the worker has a warm standby process (with its Spark session) for the next sink task."""
     plugins: Mapping[str, str] = field(default_factory=dict)
-    """Plugin versions by every name that a `connector.class` may have. Empty: unknown, so tasks of any plugin may
-    come."""
+    """Plugin versions by every name that a `connector.class` may have, and of transforms that do not ship with the worker. Of what does
+    not ship the version begins with the distribution. Empty: unknown, so tasks of any plugin that ships may come."""
     protocol: int = PROTOCOL
     """The protocol that this worker follows; 1 in records without the field."""
     floor: int = FLOOR

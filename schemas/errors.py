@@ -91,3 +91,12 @@ class CdcError(Exception):
 INTERNAL = declare(
     "internal.unexpected", "internal", "An error that the code did not foresee", "Report it with the log of the task."
 )
+
+
+def raised_at(error: BaseException) -> str:
+    """Returns where an exception was raised, as module and line; empty where that is not known. Unlike its text, that holds no
+    values."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_next is not None:
+        frames = frames.tb_next
+    return f"{frames.tb_frame.f_globals.get('__name__', '')}:{frames.tb_lineno}" if frames is not None else ""

@@ -18,7 +18,10 @@ from typing import Any
 
 from cdcworker.connectors.config.common_keys import tasks_max_of
 from cdcworker.connectors.config.definition import invalid
-from cdcworker.connectors.registry import lookup, plugins
+from cdcworker.connectors.config.installed_plugins import InstalledPlugin
+from cdcworker.connectors.registry import lookup, plugins, refused
+from cdcworker.connectors.transform_chain.config import PLUGINS
+from cdcworker.coordinator.core.placement import INSTALLED, TRANSFORM
 from cdcworker.coordinator.kafka.existing_topics import existing
 from cdcworker.coordinator.kafka.internal_topics import TopicNames
 from cdcworker.coordinator.model import Connector
@@ -77,7 +80,21 @@ def plugin_versions() -> dict[str, str]:
     """Returns the version of each plugin by every name that `connector.class` may have on this worker: tasks of others
     run elsewhere."""
     runnable = [plugin for plugin in plugins() if plugin.runs_here()]
-    return {name: version() for plugin in runnable for name in (plugin.name, *plugin.aliases)}
+    found = {name: _version_of(plugin.origin) for plugin in runnable for name in (plugin.name, *plugin.aliases)}
+    return found | {f"{TRANSFORM}{name}": _version_of(origin) for name, origin in PLUGINS.sources.items()}
+
+
+def _version_of(origin: InstalledPlugin | None) -> str:
+    return version() if origin is None else f"{origin.distribution}{INSTALLED}{origin.version}"
+
+
+def warn_of_refused_plugins() -> None:
+    """Logs each plugin that the operator allows and that cannot be used."""
+    for plugin in (*refused(), *PLUGINS.refused):
+        log.error(
+            "plugin refused distribution=%s version=%s group=%s plugin=%s error=%s",
+            *(plugin.distribution, plugin.version or "-", plugin.group or "-", plugin.name or "-", plugin.error),
+        )
 
 
 def plan(connector: Connector, topics: frozenset[str]) -> Sequence[Mapping[str, str]]:
@@ -211,6 +228,7 @@ class App:
 
     def start(self) -> None:
         """Starts everything. The REST API answers (503 from /health) before the cluster is joined, as in Kafka Connect."""
+        warn_of_refused_plugins()
         self._checkers.open()
         self.rest.start()
         if self._audit_topic is not None:

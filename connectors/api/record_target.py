@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.transforms.data import ConnectSchema, Header
 from cdcworker.schemas.errors import CdcError
 
@@ -81,24 +80,8 @@ class TargetPlace:
 
 
 @runtime_checkable
-class ClosesTarget(Protocol):
-    """A target that holds something open."""
-
-    def close(self) -> None:
-        """Lets go of everything, also after an error. There will be no further call."""
-
-
-@runtime_checkable
 class CancelsWrites(Protocol):
     """A target whose `write` can be broken off from another thread. Without it a write that takes too long ends the task."""
 
     def cancel(self) -> None:
         """Makes a `write` that runs now raise soon."""
-
-
-@runtime_checkable
-class ChecksTarget(Protocol):
-    """A target that can be looked at before anything is written. Runs in a child process with a time limit."""
-
-    def check(self) -> Sequence[CheckFinding]:
-        """Returns what is wrong. Writes nothing."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cdcworker.connectors.api.abilities import StandingTask
 from cdcworker.connectors.api.context import CheckFinding, Config, TaskContext
-from cdcworker.connectors.api.record_target import ChecksTarget, ClosesTarget, RecordTarget, TargetPlace
+from cdcworker.connectors.api.opened import Checks, Closes
+from cdcworker.connectors.api.record_target import RecordTarget, TargetPlace
 from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets, SinkSpec
 from cdcworker.connectors.config.converters import wire_of
 from cdcworker.connectors.config.definition import ConfigDef
@@ -64,9 +65,9 @@ class RecordSink:
     def check(self) -> Sequence[CheckFinding]:
         target = self.open_target(self._place(self.config_def.parse(self._config), (), ""))
         try:
-            return target.check() if isinstance(target, ChecksTarget) else []
+            return target.check() if isinstance(target, Checks) else []
         finally:
-            if isinstance(target, ClosesTarget):
+            if isinstance(target, Closes):
                 target.close()
 
     def written_topics(self) -> Sequence[str]:

@@ -10,9 +10,9 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from cdcworker.connectors.api.opened import Closes
 from cdcworker.connectors.api.record_target import (
     CancelsWrites,
-    ClosesTarget,
     RecordBatch,
     RecordTarget,
     TargetRecord,
@@ -27,7 +27,7 @@ from cdcworker.connectors.record_sink.ownership import Ownership
 from cdcworker.connectors.record_sink.progress import Done, Progress
 from cdcworker.connectors.transform_chain.chain import FAILED, TransformChain
 from cdcworker.connectors.transforms.data import ConnectRecord
-from cdcworker.schemas.errors import INTERNAL, CdcError
+from cdcworker.schemas.errors import INTERNAL, CdcError, raised_at
 from cdcworker.schemas.threads import SupervisedThread
 
 log = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ class Lane:
         if self._thread.is_alive() and isinstance(self._parts.target, CancelsWrites):
             self._parts.target.cancel()
             self._thread.join(1.0)
-        if not self._thread.is_alive() and isinstance(self._parts.target, ClosesTarget):
+        if not self._thread.is_alive() and isinstance(self._parts.target, Closes):
             self._parts.target.close()
 
     # The lane's own thread
@@ -151,7 +151,7 @@ class Lane:
         except CdcError as error:
             self._parts.progress.failed(error)
         except Exception as error:  # noqa: BLE001 - a target's own code; its text may hold values
-            place = f"{type(error).__name__} at {_place(error)}"
+            place = f"{type(error).__name__} at {raised_at(error)}"
             self._parts.progress.failed(CdcError(INTERNAL, f"a target or a transform has failed: {place}"))
 
     def _take(self) -> list[tuple[Any, str]]:
@@ -340,10 +340,3 @@ def _target_record(record: ConnectRecord, message: Any, ids: str) -> TargetRecor
 
 def _size(message: Any) -> int:
     return len(message.key() or b"") + len(message) + _OVERHEAD
-
-
-def _place(error: BaseException) -> str:
-    frames = error.__traceback__
-    while frames is not None and frames.tb_next is not None:
-        frames = frames.tb_next
-    return f"{frames.tb_frame.f_code.co_name}:{frames.tb_lineno}" if frames is not None else ""

@@ -18,6 +18,7 @@ from cdcworker.connectors.config.converters import (
 from cdcworker.connectors.config.definition import PARSERS, ConfigKey, Validator, nearest
 from cdcworker.connectors.config.refusals import Refusal, Sentence
 from cdcworker.connectors.transform_chain.chain import Stage, TransformChain
+from cdcworker.connectors.transform_chain.plugin_transforms import plugin_transforms
 from cdcworker.connectors.transform_chain.unwrap import (
     UNWRAP,
     check_added,
@@ -40,7 +41,9 @@ EXAMPLE: Final = {
     "transforms.route.type": ROUTER,
 }
 """Names the transforms that the encoder knows, so that their keys can be shown."""
-TRANSFORMS: Final = {**definitions.TRANSFORMS, **debezium.TRANSFORMS}
+PLUGINS: Final = plugin_transforms()
+"""Those of other distributions that the operator allows."""
+TRANSFORMS: Final = {**definitions.TRANSFORMS, **debezium.TRANSFORMS, **PLUGINS.definitions}
 """By class name; RegexRouter and ExtractNewRecordState, which the record's form may have, are not among them."""
 TRANSFORM_CLASSES: Final = (UNWRAP, ROUTER, *TRANSFORMS)
 KNOWN: Final[Mapping[Plural, Mapping[str, str]]] = {

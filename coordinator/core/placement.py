@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from cdcworker.coordinator.core import fences, lost_workers, rebalance_journal
 from cdcworker.coordinator.core.assign import PlacementFacts, assign
@@ -26,6 +28,11 @@ from cdcworker.coordinator.model import (
 logger = logging.getLogger(__name__)
 
 CONNECTOR_CLASS = "connector.class"
+TRANSFORM: Final = "transform:"
+"""Stands before the names of transforms in what a worker lists."""
+INSTALLED: Final = "=="
+"""Stands between a distribution and its version where a plugin does not ship with the worker."""
+_TRANSFORM_TYPE: Final = re.compile(r"transforms\.[^.]+\.type")
 ENTRY_BYTES = 128
 """The most bytes that a task takes in an assignment record besides its connector's name; also those of the record
 itself."""
@@ -49,11 +56,30 @@ def place_tasks(transition: StateTransition, batch: WriteBatch) -> None:
 
 
 def workers_with_plugin(connector: Connector, workers: Mapping[str, Presence]) -> Collection[str] | None:
-    """Returns the workers that have the connector's plugin, None for all. A worker that lists no plugins has any."""
-    name = connector.config.get(CONNECTOR_CLASS, "").strip()
-    if not name or all(not presence.plugins or name in presence.plugins for presence in workers.values()):
-        return None
-    return frozenset(w for w, presence in workers.items() if not presence.plugins or name in presence.plugins)
+    """Returns the workers that have the connector's plugin and those of its transforms, None for all. A worker that lists no plugins
+    has all that ship with it."""
+    needed = _needed_plugins(connector.config, workers)
+    able = {w for w, presence in workers.items() if all(_has(presence, *each) for each in needed.items())}
+    return None if len(able) == len(workers) else frozenset(able)
+
+
+def _needed_plugins(config: Mapping[str, str], workers: Mapping[str, Presence]) -> Mapping[str, bool]:
+    """Returns the names under which workers list what a config names, and whether each is of another distribution. Of transforms
+    workers list only those."""
+    name = config.get(CONNECTOR_CLASS, "").strip()
+    needed = {name: _is_installed(name, workers)} if name else {}
+    for key, value in config.items():
+        if _TRANSFORM_TYPE.fullmatch(key) and _is_installed(named := TRANSFORM + value.strip(), workers):
+            needed[named] = True
+    return needed
+
+
+def _is_installed(name: str, workers: Mapping[str, Presence]) -> bool:
+    return any(INSTALLED in presence.plugins.get(name, "") for presence in workers.values())
+
+
+def _has(presence: Presence, name: str, is_installed: bool) -> bool:
+    return name in presence.plugins or not (presence.plugins or is_installed)
 
 
 def _tasks_to_run(state: ClusterState) -> list[TaskId]:

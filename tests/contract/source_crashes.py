@@ -14,8 +14,6 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -25,10 +23,11 @@ from typing import Any
 
 from cdcworker.schemas.change import JsonObject
 from cdcworker.schemas.decode import RecordDecoder
+from cdcworker.worker.conformance.task_cluster import EPOCH, TaskCluster
+from cdcworker.worker.conformance.task_process import TaskProcess
 from cdcworker.worker.protocol.task_spec import TaskSpec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from tests.integration.worker.source import test_runner as source_processes
 from tests.waiting import pause
 
 DEADLINE_S = 90.0
@@ -61,23 +60,14 @@ def actions_of(code: str) -> tuple[str, ...]:
     return tuple(action.format(code) for action in ACTIONS)
 
 
-class Child(source_processes.Child):
+class Child(TaskProcess):
     """The worker's own task process. `is_behind` tells whether a stored position is at a place of the log or behind it."""
 
     def __init__(self, spec: TaskSpec, failpoints: str, is_behind: Callable[[JsonObject, Any], bool]) -> None:
         self._is_behind = is_behind
         self.lease_s = 0.6 * spec.session_timeout_s
         self.leased_at = 0.0
-        popen = subprocess.Popen
-
-        def start(_argv, **options):
-            return popen([sys.executable, "-m", "cdcworker.worker.task.main"], **options)
-
-        source_processes.subprocess.Popen = start
-        try:
-            super().__init__(spec, failpoints)
-        finally:
-            source_processes.subprocess.Popen = popen
+        super().__init__(spec, failpoints)
 
     def reached(self, place: Any) -> bool:
         positions = [message.get("position") for message in self.messages if message["type"] == "metrics"]
@@ -127,8 +117,8 @@ class CrashStage(ABC):
 
     def __init__(self, bootstrap: str, rng: random.Random, state_dir: Path, delivery: str, slots: int = 1) -> None:
         self.rng, self._state_dir, self.delivery, self.slots = rng, state_dir, delivery, slots
-        self.cluster = source_processes.Cluster(bootstrap)
-        self.epoch = source_processes.EPOCH
+        self.cluster = TaskCluster(bootstrap, "scripted")
+        self.epoch = EPOCH
         self.next_id = 1
         self.more: dict[str, str] = {}
         """Configuration beside that of every stage."""

@@ -58,6 +58,7 @@ COMMANDS = {
         "explain",
         "Where a row went: commit, topic, batch, warehouse.",
     ),
+    "plugin": ("cdcworker.worker.cli.commands.plugin", "plugin", "Write a connector of your own, and test it."),
     "plugins": ("cdcworker.worker.cli.commands.info", "plugins", "The connectors that there are, and their keys."),
     "schemas": ("cdcworker.worker.cli.commands.info", "schemas", "Subjects, versions and schemas of the topics."),
     "doctor": (

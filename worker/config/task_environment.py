@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cdcworker.connectors.config.inherited_variables import MACHINE, MORE, chosen, without_secrets
+from cdcworker.connectors.config.installed_plugins import VARIABLE
 from cdcworker.connectors.config.worker_logins import PROPERTY
 from cdcworker.worker.config.config_providers import ENV_PATTERN, ENV_PATTERN_KEY
 from cdcworker.worker.config.worker_properties import TASK_ENVIRONMENT, WorkerConfig
@@ -16,7 +17,7 @@ PYTHONS: Final = (
     # libpq's, and those of its libraries.
     *("PG*", "OPENSSL_*", "XDG_*", "OMP_*", "ARROW_*"),
     *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
-    *("CDC_LOG_LEVEL", "CDC_FAILPOINTS", "CDC_MAVEN_MIRRORS"),
+    *("CDC_LOG_LEVEL", "CDC_FAILPOINTS", "CDC_MAVEN_MIRRORS", VARIABLE),
 )
 """What the worker's own children get besides, which are Python."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cdcworker.connectors.config import installed_plugins
 from cdcworker.connectors.config.definition import (
     ConfigDef,
     ConfigKey,
@@ -206,6 +207,14 @@ KEYS = (
         importance="LOW",
         doc="Serve the console, a page for a browser, at /ui. Its files hold nothing of the cluster: what it shows it asks of the "
         "REST API, with the roles of whoever uses it.",
+    ),
+    ConfigKey(
+        installed_plugins.ALLOWED,
+        "LIST",
+        default=[],
+        doc="Distributions installed beside the worker whose connectors and transforms it loads: names as pip lists them. Their code "
+        "runs with all rights of the worker. Empty: only what ships with it.",
+        validator=installed_plugins.problem_of_names,
     ),
     ConfigKey("topic.tracking.enable", "BOOLEAN", default=True, doc="Remember which topics a connector used."),
     ConfigKey("topic.tracking.allow.reset", "BOOLEAN", default=True, doc="Allow PUT /connectors/{c}/topics/reset."),

@@ -108,6 +108,7 @@ BY_CODE: Final[Mapping[str, str]] = {
     "topic.internal": "The topic: nothing of it is read and nothing is written to it.",
     "topic.not_granted": "The topic: nothing of it is read and nothing is written to it.",
 }
+PLUGIN = "What was committed before, with its position or its offsets: the task goes on from there."
 BY_KIND: Final[Mapping[tuple[str, str], str]] = {
     ("auth", "config"): NOT_STARTED,
     ("changes", "config"): READ_ONLY,
@@ -155,6 +156,11 @@ BY_KIND: Final[Mapping[tuple[str, str], str]] = {
     ("offsets", "config"): OFFSETS,
     ("offsets", "environment"): OFFSETS,
     ("offsets", "fenced"): OFFSETS,
+    ("plugin", "config"): PLUGIN,
+    ("plugin", "data"): PLUGIN,
+    ("plugin", "environment"): "All other connectors run. Tasks of the plugin wait for a worker that has it.",
+    ("plugin", "internal"): PLUGIN,
+    ("plugin", "transient"): PLUGIN,
     ("postgres", "config"): SOURCE,
     ("postgres", "data"): TABLE,
     ("postgres", "internal"): SOURCE,

@@ -15,6 +15,7 @@ from cdcworker.connectors.config import secret_names
 from cdcworker.connectors.config.common_keys import control_characters
 from cdcworker.connectors.config.definition import MASK, ConfigDef, ConfigValue, has_reference
 from cdcworker.connectors.config.framework_keys import with_framework
+from cdcworker.connectors.config.installed_plugins import RefusedPlugin
 from cdcworker.connectors.registry import Plugin
 from cdcworker.schemas.errors import CODES, CdcError, declare
 from cdcworker.schemas.topic_access import Exists, TopicAccess
@@ -95,9 +96,11 @@ class ConnectorCatalog:
         self,
         lookup: Callable[[str], Plugin] = registry.lookup,
         plugins: Callable[[], Sequence[Plugin]] = registry.plugins,
+        refused: Callable[[], Sequence[RefusedPlugin]] = registry.refused,
     ) -> None:
         self.lookup = lookup
         self.plugins = plugins
+        self.refused = refused
         self._definitions: dict[str, ConfigDef] = {}
         self._masked = MaskedConfigs()
 

@@ -21,6 +21,7 @@ def start(path: Path | None) -> None:
     """Run one worker. SIGTERM or Ctrl-C hands its tasks over and ends; a second one ends at once."""
     import logging
 
+    from cdcworker.connectors.config.installed_plugins import ALLOWED, VARIABLE
     from cdcworker.worker.config.task_environment import leave
     from cdcworker.worker.config.worker_properties import FILES_UMASK, load
     from cdcworker.worker.logs.setup import bind, keep_recent, set_up
@@ -29,6 +30,7 @@ def start(path: Path | None) -> None:
     _leave_no_core()
     # Task processes inherit it.
     os.environ["CDC_LOG_LEVEL"] = config.values["log.level"]
+    os.environ[VARIABLE] = ",".join(config.values[ALLOWED])
     leave(config)
     os.umask(int(config.values[FILES_UMASK], 8))
     bind(worker=config.worker_id)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Protocol
 
 from cdcworker.connectors.config.definition import MASK, ConfigDef
+from cdcworker.connectors.config.installed_plugins import RefusedPlugin
 from cdcworker.connectors.registry import Plugin
+from cdcworker.connectors.transform_chain.config import PLUGINS
 from cdcworker.connectors.transform_chain.plugin_parts import PARTS, part_of
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.http import errors as e
@@ -21,29 +24,66 @@ from cdcworker.worker.validation.validate import NO_CLASS, NO_CLASS_TEXT
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+OWN = "cdcworker"
 LATEST = "latest"
 PLACE = "order"
 """A second name for a key's place in its group, which Kafka Connect does not have."""
 
 
+class _Origin(Protocol):
+    """What something is from: the product itself, or another distribution."""
+
+    @property
+    def distribution(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """The product as an origin."""
+
+    distribution: str
+    version: str
+
+
 async def list_plugins(api: ApiContext, request: Request) -> Response:
-    """Answers the plugins, also under the class names that existing tools look for."""
-    number = version("cdcworker")
-    classes: list[tuple[str, str]] = [
-        (name, plugin.kind)
+    """Answers the plugins, also under the class names that existing tools look for; with details the distribution of each, and
+    those that cannot be used."""
+    own = _Own(OWN, version(OWN))
+    found: list[tuple[str, str, _Origin]] = [
+        (name, plugin.kind, plugin.origin or own)
         for plugin in api.catalog.plugins()
         for name in (plugin.name, *(alias for alias in plugin.aliases if "." in alias))
     ]
     if not flag(request.query_params, "connectorsOnly", default=True):
-        classes += [(part.name, part.kind) for part in PARTS]
-    return JSONResponse([{"class": name, "type": kind, "version": number} for name, kind in classes])
+        found += [(part.name, part.kind, PLUGINS.sources.get(part.name, own)) for part in PARTS]
+    shown: list[dict[str, Any]] = [
+        {"class": name, "type": kind, "version": of.version}
+        | ({"distribution": of.distribution} if wants_details(request) else {})
+        for name, kind, of in found
+    ]
+    if wants_details(request):
+        shown += [_refused_json(plugin) for plugin in (*api.catalog.refused(), *PLUGINS.refused)]
+    return JSONResponse(shown)
+
+
+def _refused_json(plugin: RefusedPlugin) -> dict[str, Any]:
+    return {
+        "class": plugin.name or None,
+        "type": "refused",
+        "version": plugin.version or None,
+        "distribution": plugin.distribution,
+        "error": plugin.error.to_dict(),
+    }
 
 
 async def plugin_config(api: ApiContext, request: Request) -> Response:
     name = request.path_params["plugin"]
     part = part_of(name)
     plugin = None if part else _plugin(api, name)
-    requested, own = request.query_params.get("version", LATEST), version("cdcworker")
+    origin = plugin.origin if plugin else PLUGINS.sources.get(name)
+    requested, own = request.query_params.get("version", LATEST), origin.version if origin else version(OWN)
     if requested not in (LATEST, own):
         wanted = f"matches the version range [{requested},{requested}], available versions: [{own}]"
         raise e.bad_request(f"Plugin {name} not found that {wanted}", e.parameter("version"))
@@ -116,7 +156,7 @@ ENDPOINTS = (
         list_plugins,
         "List plugins",
         "plugins",
-        query=("connectorsOnly",),
+        query=("connectorsOnly", DETAILS),
         role="read",
         whose="each",
         needs_cluster=False,

@@ -20,7 +20,7 @@ from tests.conftest import serving
 
 from .log_files import cut_last_marker
 from .scripted_child import KEYS, changes
-from .test_runner import Cluster, assert_exactly_once, cluster
+from .test_runner import Cluster, assert_exactly_once, at, cluster
 
 __all__ = ["cluster"]
 pytestmark = pytest.mark.kafka
@@ -56,7 +56,7 @@ def cut(kafka, places: list[tuple[str, int]], kind: str) -> list[tuple[str, int]
 def run_to(cluster: Cluster, transactions: int, **config: str) -> str:
     """The log of a task that goes on to the end of this transaction."""
     child = cluster.child(cluster.spec(transactions, **config))
-    child.wait_for(lambda: child.at(transactions), "the last position")
+    child.wait_for(lambda: at(child, transactions), "the last position")
     assert child.stop() == 0
     return child.log.decode()
 
@@ -112,7 +112,7 @@ def test_what_was_committed_without_markers_is_there_once_the_task_goes_on(kafka
 def test_a_task_that_goes_on_ends_what_its_broker_left_open(kafka, cluster):
     """Nothing changes any more at the source: no next transaction would show what is hidden."""
     child = cluster.child(cluster.spec(30))
-    child.wait_for(lambda: child.at(30), "the last position")
+    child.wait_for(lambda: at(child, 30), "the last position")
     hidden = cut(kafka, places(cluster), "commit")
     assert hidden
     child.wait_for(lambda: f"committed={len(hidden)}".encode() in child.log, "what is hidden is found")
@@ -123,7 +123,7 @@ def test_a_task_that_goes_on_ends_what_its_broker_left_open(kafka, cluster):
 def test_a_position_that_was_acknowledged_is_not_given_up_with_its_marker(kafka, cluster):
     """The source does not go back behind it."""
     child = cluster.child(cluster.spec(1))
-    child.wait_for(lambda: child.at(1), "the last position")
+    child.wait_for(lambda: at(child, 1), "the last position")
     positions = [(cluster.names.offsets, number) for number in range(25)]
     hidden = cut(kafka, places(cluster) + positions, "commit")
     assert len(hidden) > 1

@@ -2,198 +2,49 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import select
 import signal
-import subprocess
 import sys
-import threading
-import time
-import uuid
 from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
 
 import pytest
-from cdcworker.coordinator.api import LogRecord
-from cdcworker.coordinator.kafka.compacted_log import KafkaCompactedLog
-from cdcworker.coordinator.kafka.internal_topics import TopicNames, ensure_topics, internal_topics
-from cdcworker.coordinator.log.config_fold import assignment_record, connector_record, leader_record, task_set_record
-from cdcworker.coordinator.log.offset_records import parse_offset_value
-from cdcworker.coordinator.model import AssignedTask, Assignment, Connector, Leader, TaskSet
 from cdcworker.schemas.decode import RecordDecoder
-from cdcworker.schemas.log import SchemaLog
+from cdcworker.worker.conformance.task_cluster import EPOCH, TaskCluster
+from cdcworker.worker.conformance.task_process import DEADLINE_S, TaskProcess
 from cdcworker.worker.producers.transactional import TransactionalProducer
-from cdcworker.worker.protocol.task_spec import DATA_IDS, ClusterTopics, TaskSpec
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from cdcworker.worker.protocol.task_spec import DATA_IDS, TaskSpec
 
 from . import scripted_child
 
 pytestmark = pytest.mark.kafka
 
 SCRIPT = Path(__file__).with_name("scripted_child.py")
-EPOCH = 1 << 20
-DEADLINE_S = 120.0
 POINTS = ("source.before_produce", "source.before_commit", "source.after_commit", "source.before_ack")
 
 
-class Child:
-    """One task process, spoken to as its worker would."""
-
-    def __init__(self, spec: TaskSpec, failpoints: str = "") -> None:
-        env = {**os.environ, "CDC_FAILPOINTS": failpoints}
-        self.process = subprocess.Popen(
-            [sys.executable, str(SCRIPT)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=env,
-            start_new_session=True,
-        )
-        self.messages: list[dict] = []
-        self.log = b""
-        self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._read_log)]
-        for reader in self._readers:
-            reader.start()
-        self.process.stdin.write(spec.to_line())
-        self.say(type="lease", valid_s=0.6 * spec.session_timeout_s, takes_turns=True)
-
-    def _read(self) -> None:
-        for line in self.process.stdout:
-            self.messages.append(json.loads(line))
-
-    def _read_log(self) -> None:
-        for line in self.process.stderr:
-            self.log += line
-
-    def say(self, **message) -> None:
-        self.process.stdin.write(json.dumps(message).encode() + b"\n")
-        self.process.stdin.flush()
-
-    def states(self) -> list[str]:
-        return [message["state"] for message in self.messages if message["type"] == "status"]
-
-    def wait_for(self, condition, what: str) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert time.monotonic() < deadline, f"not in time: {what}\n{self.log.decode()}"
-            assert self.process.poll() is None, f"ended while waiting: {what}\n{self.log.decode()}"
-            select.select([], [], [], 0.01)
-
-    def at(self, lsn: int) -> bool:
-        positions = [message.get("position") for message in self.messages if message["type"] == "metrics"]
-        return bool(positions) and positions[-1] == {"lsn": lsn}
-
-    def stop(self) -> int:
-        self.say(type="stop")
-        return self.join()
-
-    def join(self) -> int:
-        code = self.process.wait(DEADLINE_S)
-        self.close()
-        return code
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-        for reader in self._readers:
-            reader.join()
-        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            # What it has not read of what was said to it goes nowhere.
-            with contextlib.suppress(BrokenPipeError):
-                pipe.close()
+def at(child: TaskProcess, lsn: int) -> bool:
+    return child.number("position") == {"lsn": lsn}
 
 
-class Cluster:
-    """The logs of one group, written as its leader would write them."""
+class Cluster(TaskCluster):
+    """The logs around tasks of the scripted source."""
 
     def __init__(self, bootstrap: str) -> None:
-        self.group = f"g{uuid.uuid4().hex[:8]}"
-        self.kafka = {"bootstrap.servers": bootstrap}
-        self.names = TopicNames.of_group(self.group)
-        ensure_topics(self.kafka, internal_topics(self.names), client_id="test", replication_factor=1)
-        self.configs = KafkaCompactedLog(self.kafka, self.names.configs, client_id="test-configs")
-        self.prefix = f"p{self.group}"
-        self.children: list[Child] = []
-
-    def assign(self, epoch: int = EPOCH, boot_id: str = "boot", tasks: int = 1) -> None:
-        connector = Connector("shop", "inc", 1, {"connector.class": "scripted"}, "RUNNING", "source")
-        entries = tuple(AssignedTask("shop", "inc", number, epoch) for number in range(tasks))
-        records = [
-            leader_record(Leader(1, "w", "boot", "")),
-            connector_record(connector),
-            task_set_record("shop", TaskSet("inc", 1, ({},) * tasks)),
-            assignment_record("w", Assignment(boot_id, entries)),
-        ]
-        stamped = [LogRecord(record.key, record.value, {"e": "1", "w": "w", "v": "1"}) for record in records]
-        self.configs.append(stamped, 10.0)
+        super().__init__(bootstrap, "scripted")
 
     def spec(self, transactions: int, epoch: int = EPOCH, **config: str) -> TaskSpec:
         names = {key.replace("_", "."): text for key, text in config.items()}
-        return TaskSpec(
-            kind="source",
-            connector="shop",
-            task=0,
-            incarnation="inc",
-            task_epoch=epoch,
-            attempt=0,
-            worker_id="w",
-            boot_id="boot",
-            paused=False,
-            config={
-                "connector.class": "scripted",
-                "topic.prefix": self.prefix,
-                "topic.creation.default.partitions": "3",
-                "scripted.transactions": str(transactions),
-                **names,
-            },
-            kafka=self.kafka,
-            group_id=self.group,
-            topics=ClusterTopics(self.names.configs, self.names.offsets, self.names.status, self.names.schemas),
-            offsets_partitions=25,
-            session_timeout_s=600.0,
-            state_dir="",
-        )
+        own = {
+            "topic.prefix": self.prefix,
+            "topic.creation.default.partitions": "3",
+            "scripted.transactions": str(transactions),
+        }
+        return self.task_spec({**own, **names}, epoch)
 
-    def child(self, spec: TaskSpec, failpoints: str = "") -> Child:
-        self.children.append(Child(spec, failpoints))
-        return self.children[-1]
-
-    def schemas(self) -> SchemaLog:
-        log = KafkaCompactedLog(self.kafka, self.names.schemas, client_id="test-schemas")
-        view = SchemaLog((record.key, record.value) for record in log.read_to_end(30.0))
-        log.close()
-        return view
-
-    def read(self, topic: str, isolation: str = "read_committed") -> list[tuple[int, bytes, bytes]]:
-        """(partition, key, value) of everything in a topic, in partition order."""
-        consumer = Consumer(
-            {
-                **self.kafka,
-                "group.id": "test-reader",
-                "isolation.level": isolation,
-                "enable.partition.eof": True,
-                "enable.auto.commit": False,
-            }
-        )
-        numbers = list(consumer.list_topics(topic, 10.0).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in numbers])
-        found, ended = [], set()
-        deadline = time.monotonic() + DEADLINE_S
-        while len(ended) < len(numbers):
-            assert time.monotonic() < deadline
-            message = consumer.poll(1.0)
-            if message is None:
-                continue
-            if message.error() is None:
-                found.append((message.partition(), message.key(), message.value()))
-            elif message.error().code() == KafkaError._PARTITION_EOF:
-                ended.add(message.partition())
-        consumer.close()
-        return found
+    def child(self, spec: TaskSpec, failpoints: str = "") -> TaskProcess:
+        return self.start(spec, failpoints, command=(sys.executable, str(SCRIPT)))
 
     def rows(self) -> dict[str, list[dict]]:
         """Decoded envelopes per table, in the order of each partition."""
@@ -202,17 +53,6 @@ class Cluster:
             name: [decoder.decode(value) for _, _, value in self.read(f"{self.prefix}.public.{name}")]
             for name in ("a", "bb")
         }
-
-    def position(self) -> dict | None:
-        log = KafkaCompactedLog(self.kafka, self.names.offsets, client_id="test-offsets")
-        records = log.read_to_end(DEADLINE_S)
-        log.close()
-        return parse_offset_value(records[-1].value).position if records else None
-
-    def close(self) -> None:
-        for child in self.children:
-            child.close()
-        self.configs.close()
 
 
 @pytest.fixture
@@ -243,7 +83,7 @@ CHANGES = scripted_child.changes
 
 def test_a_source_task_delivers_everything_and_stops_when_told(cluster):
     child = cluster.child(cluster.spec(300, scripted_wide_from="100"))
-    child.wait_for(lambda: child.at(300), "the last position")
+    child.wait_for(lambda: at(child, 300), "the last position")
     assert child.stop() == 0
     assert child.states() == ["RUNNING", "STOPPED"]
     topics = {name for message in child.messages if message["type"] == "topics" for name in message["topics"]}
@@ -271,14 +111,14 @@ def killed_at(cluster: Cluster, passes: Iterable[tuple[str, int]]) -> None:
         child = cluster.child(spec, f"{point}=kill@{count}")
         assert child.join() == -signal.SIGKILL, child.log.decode()
     child = cluster.child(spec)
-    child.wait_for(lambda: child.at(240), "the last position")
+    child.wait_for(lambda: at(child, 240), "the last position")
     assert child.stop() == 0
     assert_exactly_once(cluster, 240, 120)
 
 
 def test_a_process_that_is_taken_over_ends_as_fenced_and_has_written_nothing_more(cluster):
     child = cluster.child(cluster.spec(40))
-    child.wait_for(lambda: child.at(40), "the last position")
+    child.wait_for(lambda: at(child, 40), "the last position")
     cluster.assign(EPOCH + 1, "another boot")
     others = [
         TransactionalProducer(
@@ -344,7 +184,7 @@ def test_without_a_lease_the_task_falls_silent_and_goes_on_with_one(cluster):
 
 def test_when_the_worker_is_gone_the_task_ends_at_once(cluster):
     child = cluster.child(cluster.spec(10))
-    child.wait_for(lambda: child.at(10), "the last position")
+    child.wait_for(lambda: at(child, 10), "the last position")
     child.process.stdin.close()
     assert child.process.wait(DEADLINE_S) == -signal.SIGKILL
 
@@ -353,7 +193,7 @@ def test_a_broker_that_restarts_is_survived(kafka, cluster):
     child = cluster.child(cluster.spec(300, scripted_pause_ms="20"))
     child.wait_for(lambda: "RUNNING" in child.states(), "running")
     kafka.restart()
-    child.wait_for(lambda: child.at(300), "the last position")
+    child.wait_for(lambda: at(child, 300), "the last position")
     assert child.stop() == 0
     assert_exactly_once(cluster, 300)
 

@@ -262,6 +262,23 @@ def test_tasks_go_only_where_their_plugin_is():
     assert cluster.of("other") == set(TASKS)
 
 
+def test_a_worker_that_lists_no_plugins_has_those_that_ship_and_no_others():
+    shipped = Cluster(replace(ME, plugins={"datagen": "1"}), {"connector.class": "datagen"})
+    shipped.join(replace(OTHER, plugins={}))
+    assert len(shipped.of("other")) == 2
+    installed = Cluster(replace(ME, plugins={"orders": "acme-orders==1"}), {"connector.class": "orders"})
+    installed.join(replace(OTHER, plugins={}))
+    assert installed.of("me") == set(TASKS)
+
+
+def test_tasks_go_only_where_the_transforms_of_other_distributions_are():
+    config = {"connector.class": "datagen", "transforms": "a", "transforms.a.type": "mask-card"}
+    cluster = Cluster(replace(ME, plugins={"datagen": "1"}), config)
+    cluster.join(replace(OTHER, plugins={"datagen": "1", "transform:mask-card": "acme-masks==1"}))
+    assert cluster.of("other") == set(TASKS)
+    assert cluster.of("me") == set()
+
+
 def test_a_worker_with_twice_the_capacity_gets_twice_the_tasks():
     cluster = Cluster(replace(ME, capacity=3))
     cluster.join()

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 import pytest
 from cdcworker.connectors.mysql.source.connector import MySqlSource
+from cdcworker.worker.conformance.source_steps import READ_S_MAX
 
-from tests.contract.sources import READ_S_MAX, SourceContract, SourceUnderTest
+from tests.contract.sources import SourceContract, SourceUnderTest
 
 from ..logged import LoggedServer
 from .reading import config_of

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import psycopg
 import pytest
+from cdcworker.worker.conformance.source_steps import READ_S_MAX
 
-from tests.contract.sources import READ_S_MAX, SourceContract, SourceUnderTest
+from tests.contract.sources import SourceContract, SourceUnderTest
 
 pytestmark = pytest.mark.postgres
 
