@@ -78,6 +78,10 @@ class TargetPlace:
     """As the config spells it: a name of another product's connector may stand for that one's defaults."""
     file_roots: Sequence[str] = ()
     state_dir: str = ""
+    connector: str = ""
+    """Its name; empty where nothing is to be written."""
+    epoch: tuple[int, int] = (0, 0)
+    """Task epoch and attempt of who writes, for a target that keeps what it has taken: a higher one is a newer owner's."""
 
 
 @runtime_checkable

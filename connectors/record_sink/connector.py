@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cdcworker.connectors.api.abilities import StandingTask
@@ -127,7 +128,9 @@ class RecordSink:
             ensure_topic(client_settings(spec.kafka), settings.letters_topic, settings.replication_factor)
         schemas = SchemaReader(spec.consumer, spec.schema_topic)
         try:
-            parts = self._parts(spec, settings, self._place(config, context.file_roots, spec.state_dir), schemas)
+            place = self._place(config, context.file_roots, spec.state_dir)
+            place = replace(place, connector=spec.connector, epoch=spec.epoch)
+            parts = self._parts(spec, settings, place, schemas)
             return RecordSinkTask(spec.topics, parts, context), schemas
         except BaseException:
             schemas.close()
