@@ -64,6 +64,13 @@ class ChangeReader:
         self._maker = ShapeMaker(rules)
         self._known: BoundedCache[tuple[TableName, int, int], _Known] = BoundedCache(SHAPES_MAX)
 
+    def shape_of(self, record: TargetRecord) -> RowShape | None:
+        """Returns the shape of a record's row; None where records of its topic go to different tables."""
+        if self._names.of_topic(record.topic) is None:
+            return None
+        table = self._names.of(record)
+        return None if table is None else self._learned(record, table).shape
+
     def steps(self, records: Iterable[TargetRecord]) -> list[Step]:
         """Returns what the records do, in their order. CdcError of kind `data` for one that is no change of a row."""
         gathered = StepGatherer()

@@ -94,7 +94,7 @@ def _row_keys() -> Iterable[ConfigKey]:
         )  # fmt: skip
     yield ConfigKey(
         "batch.size", "INT", group="Batches", validator=between(1, 100_000),
-        doc="Most records of one transaction, as Debezium's and Confluent's sinks name it; batch.max.size counts before it. Default: 2000.",
+        doc="Most records of one transaction, as Debezium's and Confluent's sinks name it; batch.max.size counts before it. Default: 1000.",
     )  # fmt: skip
 
 

@@ -28,9 +28,10 @@ _CODES: Final[Mapping[str, str]] = {
 def as_target_error(error: CdcError) -> CdcError:
     """Returns an error of a database as one of a sink of records: what a value gave cause for refuses the record, what passes is
     tried again, and all else halts the task."""
+    # Codes of databases are those of the warehouses, whose hints name keys of theirs.
     code = _CODES.get(error.code)
     if code is None:
-        if error.kind == "fenced" or error.code.startswith("config."):
+        if not error.code.startswith("spark."):
             return error
         code = TARGET_UNAVAILABLE if error.kind == "transient" else TARGET_REFUSES
     if code == TARGET_UNAVAILABLE:

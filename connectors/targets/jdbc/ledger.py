@@ -64,19 +64,20 @@ class RecordLedger:
         self._epoch = epoch
         self._sql = sql
         self._taken: dict[Partition, Taken] = {}
+        self._begun: set[Partition] = set()
         self._refused: set[tuple[Partition, int]] = set()
 
     def forget(self) -> None:
         """What was read may be wrong: a transaction has failed, or nobody knows whether it has."""
         self._taken.clear()
 
-    def unclaimed(self, firsts: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Returns those of the partitions, with their first offsets, that this owner has not claimed yet."""
-        return {place: first for place, first in firsts.items() if place not in self._taken}
+    def unclaimed(self, places: Iterable[Partition]) -> list[Partition]:
+        """Returns those of the partitions that this owner has not claimed yet."""
+        return [place for place in places if place not in self._taken]
 
     def claim(self, connection: SqlConnection, place: Partition, first: int, topic: str) -> None:
         """Makes a partition this owner's: from here on former ones write nothing of it. CdcError `sink.fenced` where a newer owner
-        has it. `first`: what is noted of records before it is of no use any more."""
+        has it. `first`: the first time, what is noted of records before it is of no use any more."""
         sql, here = self._sql, (self._connector, *place)
         connection.do(
             f"{sql.insert} into {SCHEMA}.record_ledger (connector, topic_id, partition_number, topic, next_offset, task_epoch, attempt)"
@@ -90,8 +91,11 @@ class RecordLedger:
             f"update {SCHEMA}.record_ledger set task_epoch = %s, attempt = %s, topic = %s where {_HERE}",
             (*self._epoch, topic, *here),
         )
-        connection.do(f"delete from {SCHEMA}.record_refused where {_HERE} and record_offset < %s", (*here, first))
+        if place not in self._begun:
+            # The first record of a task is that behind Kafka's offset. Later ones may be before it.
+            connection.do(f"delete from {SCHEMA}.record_refused where {_HERE} and record_offset < %s", (*here, first))
         refused = connection.ask(f"select record_offset from {SCHEMA}.record_refused where {_HERE}", here)
+        self._begun.add(place)
         self._taken[place] = Taken(int(found[0]), frozenset(int(row[0]) for row in refused))
 
     def state(self, place: Partition, offset: int) -> State:

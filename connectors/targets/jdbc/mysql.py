@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -121,8 +122,8 @@ class MySqlDatabase:
     def cancel(self) -> None:
         """Cuts the connection, which ends the statement for the client; the server undoes what it has not committed."""
         made = self._connection
-        if made is not None:
-            made._force_close()
+        if made is not None and made._sock is not None:
+            made._sock.shutdown(socket.SHUT_RDWR)
 
     def forget(self) -> None:
         self._tables.clear()
@@ -130,6 +131,8 @@ class MySqlDatabase:
     def explained(self, failure: Exception) -> CdcError:
         if number_of(failure) in _STALE:
             return CdcError(TARGET_UNREACHABLE, f"a table has changed (error {number_of(failure)})")
+        if not isinstance(failure, pymysql.Error):
+            return CdcError(TARGET_UNREACHABLE, f"the connection failed ({type(failure).__name__})")
         return from_pymysql(failure)
 
     def refresh(self) -> None:

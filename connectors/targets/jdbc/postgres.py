@@ -91,6 +91,7 @@ class PostgresDatabase:
     @property
     def connection(self) -> Connection:
         if self._connection is None or self._connection.closed:
+            self.close()
             made = warehouse_connection.opened(warehouse_connection.judged(self._conninfo()))
             for statement in SESSION:
                 made.execute(statement)
@@ -120,6 +121,9 @@ class PostgresDatabase:
         state = getattr(failure, "sqlstate", None) or ""
         if state in _STALE:
             return CdcError(TARGET_UNREACHABLE, f"a table has changed (SQLSTATE {state})", where=error.where)
+        if state == "25P03":
+            text = f"the server has ended a transaction that stood still (SQLSTATE {state})"
+            return CdcError(TARGET_UNREACHABLE, text)
         if state == "21000":
             text = "two records of a batch have keys that the table takes for one (SQLSTATE 21000)"
             return CdcError(TARGET_VALUE, text, where=error.where)

@@ -10,7 +10,7 @@ from cdcworker.connectors.record_sink.errors import TARGET_REFUSES
 from cdcworker.connectors.targets.jdbc.config import CONFLUENT, DEBEZIUM
 from cdcworker.schemas.errors import CdcError
 
-BATCH_DEFAULT: Final = 2_000
+BATCH_DEFAULT: Final = 1_000
 KAFKA_COLUMNS: Final = ("__connect_topic", "__connect_partition", "__connect_offset")
 InsertMode = Literal["insert", "upsert", "update"]
 KeyMode = Literal["none", "kafka", "record_key", "record_value"]

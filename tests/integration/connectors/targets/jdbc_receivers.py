@@ -101,6 +101,8 @@ def _told(value: Any) -> Any:
 
 
 class PostgresReceiver:
+    checked_table = "create table orders (id bigint primary key, n integer check (n >= 0), a text)"
+
     def __init__(self, server: Any) -> None:
         self._server = server
         self.database = server.create_database()
@@ -154,6 +156,10 @@ class PostgresReceiver:
 
 
 class MariaDbReceiver:
+    @property
+    def checked_table(self) -> str:
+        return f"create table {self.database}.orders (id bigint primary key, n int check (n >= 0), a longtext)"
+
     def __init__(self, server: Any) -> None:
         from cdcworker.connectors.warehouses.mysql.connection import opened
 
