@@ -151,6 +151,20 @@ _PLUGINS = (
         measures=True,
     ),
     Plugin(
+        "jdbc-sink",
+        "sink",
+        "cdcworker.connectors.targets.jdbc.connector:JdbcSink",
+        (
+            "io.debezium.connector.jdbc.JdbcSinkConnector",
+            "io.confluent.connect.jdbc.JdbcSinkConnector",
+            "JdbcSinkConnector",
+            "JdbcSink",
+        ),
+        "Rows of PostgreSQL, MySQL or MariaDB",
+        measures=True,
+        needs=("psycopg", "pymysql"),
+    ),
+    Plugin(
         "stdout",
         "sink",
         "cdcworker.connectors.targets.stdout.connector:StdoutSink",

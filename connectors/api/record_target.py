@@ -6,7 +6,7 @@ Any class with `write` is a target. Its abilities are asked by isinstance of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -77,6 +77,43 @@ class TargetPlace:
     """As the config spells it: a name of another product's connector may stand for that one's defaults."""
     file_roots: Sequence[str] = ()
     state_dir: str = ""
+    connector: str = ""
+    """Its name; empty where nothing is to be written."""
+    epoch: tuple[int, int] = (0, 0)
+    """Task epoch and attempt of who writes, for a target that keeps what it has taken: a higher one is a newer owner's."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageBatch:
+    """Messages as Kafka's client returns them, in the order in which they are to be written, each with what its record's id begins
+    with: the id of its topic."""
+
+    messages: Sequence[Any]
+    ids: Sequence[str]
+    record_of: Callable[[Any, str], TargetRecord]
+    """Makes the record of a message; the second argument is what the id begins with. Raises CdcError."""
+    schema_of: Callable[[int], Any]
+    """Returns the Avro schema of an id. Raises CdcError."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenMessages:
+    """What was written of messages: how many records; when their changes were committed in the source, in ms, and how many at each
+    time; and by topic the time of a change that is in the target now."""
+
+    records: int
+    moments: Mapping[int, int]
+    newest: Mapping[str, int]
+
+
+@runtime_checkable
+class WritesMessages(Protocol):
+    """A target that can read what the topics hold by itself, in a faster way than record by record. It is asked where a config has
+    no transforms and its topics are Avro."""
+
+    def write_messages(self, batch: MessageBatch) -> WrittenMessages | None:
+        """Writes a batch as `write` does, or returns None and has written nothing: then, and after a CdcError of kind `data`, the
+        same batch comes as records."""
 
 
 @runtime_checkable

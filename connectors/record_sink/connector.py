@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from cdcworker.connectors.api.abilities import StandingTask
 from cdcworker.connectors.api.context import CheckFinding, Config, TaskContext
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from cdcworker.connectors.record_sink.ownership import Ownership
     from cdcworker.connectors.record_sink.progress import Progress
     from cdcworker.connectors.record_sink.task import RecordSinkTask, TaskParts
+
+READ_AHEAD_KBYTES: Final = 1_024
+"""What the client reads ahead of the lanes. It counts no more than keys and values, of which a small one takes four times its size."""
 
 
 class RecordSink:
@@ -128,7 +132,9 @@ class RecordSink:
             ensure_topic(client_settings(spec.kafka), settings.letters_topic, settings.replication_factor)
         schemas = SchemaReader(spec.consumer, spec.schema_topic)
         try:
-            parts = self._parts(spec, settings, self._place(config, context.file_roots, spec.state_dir), schemas)
+            place = self._place(config, context.file_roots, spec.state_dir)
+            place = replace(place, connector=spec.connector, epoch=spec.epoch)
+            parts = self._parts(spec, settings, place, schemas)
             return RecordSinkTask(spec.topics, parts, context), schemas
         except BaseException:
             schemas.close()
@@ -154,7 +160,12 @@ class RecordSink:
             settings,
             brokers,
             group,
-            lambda offsets: TopicReader(spec.consumer, spec.topics, offsets, reports_ends=True),
+            lambda offsets: TopicReader(
+                {**spec.consumer, "queued.max.messages.kbytes": READ_AHEAD_KBYTES},
+                spec.topics,
+                offsets,
+                reports_ends=True,
+            ),
             open_lane,
             SinkLag(brokers.begin_ends),
         )

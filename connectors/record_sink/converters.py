@@ -70,6 +70,8 @@ class RecordReader:
     """Makes records of what Kafka holds. One thread uses it."""
 
     def __init__(self, key: WireFormat, value: WireFormat, schemas: FindsSchemas) -> None:
+        self.schemas: FindsSchemas | None = None if key.json or value.json else schemas
+        """Where keys and values are both Avro, what finds their schemas."""
         self._key = reader_of(key, schemas)
         self._value = reader_of(value, schemas)
 

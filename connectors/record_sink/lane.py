@@ -7,16 +7,18 @@ import random
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from cdcworker.connectors.api.opened import Closes
 from cdcworker.connectors.api.record_target import (
     CancelsWrites,
+    MessageBatch,
     RecordBatch,
     RecordTarget,
     TargetRecord,
     TargetUnavailable,
+    WritesMessages,
 )
 from cdcworker.connectors.record_sink.config import EngineSettings
 from cdcworker.connectors.record_sink.converters import RecordReader
@@ -31,6 +33,7 @@ from cdcworker.schemas.errors import INTERNAL, CdcError, raised_at
 from cdcworker.schemas.threads import SupervisedThread
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 WAITING_BYTES_MAX: Final = 2_097_152
 """Records of so many bytes wait for a lane before its partitions are paused."""
@@ -81,6 +84,7 @@ class Lane:
         self._cancelled_at: float | None = None
         self._letters: list[Letter] = []
         self._refused = 0
+        self._straight = _straight(parts)
         self._thread = SupervisedThread(self._run, name=f"write-{number}", kind="write")
 
     def start(self) -> None:
@@ -183,6 +187,8 @@ class Lane:
                 raise _Ended
 
     def _work(self, messages: Sequence[tuple[Any, str]]) -> None:
+        if self._straight is not None and self._written_straight(self._straight, messages):
+            return
         offsets: dict[Partition, int] = {}
         moments: Counter[int] = Counter()
         newest: dict[str, int] = {}
@@ -203,6 +209,32 @@ class Lane:
         self._write(entries)
         written = len(entries) - self._refused
         self._parts.progress.done(Done(offsets, self._letters, self._refused, max(0, written), moments, newest))
+
+    def _written_straight(self, target: WritesMessages, messages: Sequence[tuple[Any, str]]) -> bool:
+        """Returns whether the target has taken the messages without that records were made of them."""
+        found, ids = zip(*messages, strict=True)
+        batch = MessageBatch(found, ids, self._record, self._schema)
+        try:
+            written = self._tried(lambda: target.write_messages(batch))
+        except CdcError as error:
+            # A record is to blame; one by one it is found out which.
+            if error.kind != "data":
+                raise
+            return False
+        if written is None:
+            return False
+        offsets = {(each.topic(), each.partition()): each.offset() + 1 for each, _ in messages}
+        self._parts.progress.taken()
+        self._parts.progress.done(Done(offsets, [], 0, written.records, written.moments, written.newest))
+        return True
+
+    def _record(self, message: Any, ids: str) -> TargetRecord:
+        return _target_record(self._parts.reader.read(message), message, ids)
+
+    def _schema(self, id: int) -> Any:
+        schemas = self._parts.reader.schemas
+        assert schemas is not None
+        return schemas.stored(id).schema
 
     def _read(self, message: Any) -> ConnectRecord | None:
         while True:
@@ -236,7 +268,8 @@ class Lane:
         if not entries:
             return
         try:
-            self._tried(RecordBatch([entry.record for entry in entries]))
+            batch = RecordBatch([entry.record for entry in entries])
+            self._tried(lambda: self._parts.target.write(batch))
             self._parts.progress.taken()
             return
         except CdcError as error:
@@ -249,14 +282,13 @@ class Lane:
         self._write(entries[:half])
         self._write(entries[half:])
 
-    def _tried(self, batch: RecordBatch) -> None:
+    def _tried(self, write: Callable[[], T]) -> T:
         """Writes a batch, again and again while the target does not take it now."""
         tries, since = 0, time.monotonic()
         while self._parts.ownership.wait():
             self._cancelled_at, self._began = None, time.monotonic()
             try:
-                self._parts.target.write(batch)
-                return
+                return write()
             except CdcError as error:
                 self._began = None
                 if error.kind != "transient":
@@ -310,6 +342,12 @@ class Lane:
         self._refused += stage == "TASK_PUT"
         if settings.letters_topic:
             self._letters.append(self._parts.form.letter(Refused(message, stage, error)))
+
+
+def _straight(parts: LaneParts) -> WritesMessages | None:
+    """Returns the target where it may take messages as they are."""
+    takes = isinstance(parts.target, WritesMessages) and not parts.chain and parts.reader.schemas is not None
+    return parts.target if takes else None  # type: ignore[return-value]  # it was asked for
 
 
 def moment_of(record: ConnectRecord, message: Any) -> int | None:

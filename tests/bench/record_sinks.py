@@ -34,6 +34,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from tests.change_streams import ID, column, table
 from tests.record_sinks import TaskProcess, Topics
 
+from . import record_sinks_jdbc
 from .measure import finish, wait
 
 BATCH: Final = 500
@@ -267,18 +268,30 @@ def percentile(rising: list[float], share: int) -> float:
     return round(rising[min(len(rising) - 1, len(rising) * share // 100)], 1)
 
 
+def into_postgres(kafka: Any, options: argparse.Namespace, folder: Path) -> dict[str, float]:
+    shared = SimpleNamespace(fill=fill, read_all=read_all, paced=paced, percentile=percentile, row=ROW)
+    return record_sinks_jdbc.measured(kafka, options, folder, shared)
+
+
+PARTS: Final = {"http": measured, "jdbc": into_postgres}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench-light", description="Sinks without Spark beside bare clients.")
     parser.add_argument("--rows", type=int, default=60_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rate", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--targets", nargs="+", choices=[*PARTS], default=[*PARTS])
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-light-") as folder:
         kafka = EmbeddedKafka(Path(folder) / "kafka")
         kafka.start()
         try:
-            finish(measured(kafka, options, Path(folder)))
+            found = {
+                name: part(kafka, options, Path(folder)) for name, part in PARTS.items() if name in options.targets
+            }
+            finish({name: number for numbers in found.values() for name, number in numbers.items()})
         finally:
             kafka.remove()
 

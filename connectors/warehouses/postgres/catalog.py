@@ -20,8 +20,14 @@ from cdcworker.connectors.api.table_batch import (
 from cdcworker.connectors.sink_errors import SCHEMA_REFUSED, gone
 from cdcworker.connectors.warehouses import schema_policy, target_columns, value_text
 from cdcworker.connectors.warehouses.column_changes import ColumnNaming
-from cdcworker.connectors.warehouses.postgres import dropped_columns, statements, type_conflicts, version_statements
-from cdcworker.connectors.warehouses.source_types import TargetColumn, widened
+from cdcworker.connectors.warehouses.postgres import (
+    dropped_columns,
+    found_tables,
+    statements,
+    type_conflicts,
+    version_statements,
+)
+from cdcworker.connectors.warehouses.source_types import TargetColumn
 from cdcworker.connectors.warehouses.sql import catalog
 from cdcworker.connectors.warehouses.sql.dropped_columns import SettledColumns
 from cdcworker.connectors.warehouses.sql.ledger import COLUMNS, WRITTEN
@@ -36,17 +42,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_COLUMNS = """select a.attname, format_type(a.atttypid, a.atttypmod)
-    from pg_attribute a where a.attrelid = %s::oid and a.attnum > 0 and not a.attisdropped order by a.attnum"""
-_TABLE = """select c.oid, c.relkind::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
-    where n.nspname = %s and c.relname = %s"""
 _KEY = """select array_agg(a.attname::text) from pg_index i
     join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)
     where i.indrelid = %s::oid and i.indisprimary"""
-_UNIQUE = """select exists (select from pg_index i where i.indrelid = to_regclass(%s)
-      and i.indisunique and i.indisvalid and i.indimmediate and i.indexprs is null
-      and coalesce(pg_get_expr(i.indpred, i.indrelid), '') = %s and (i.indnullsnotdistinct or not %s) and %s::text[] @> (select array_agg(a.attname::text)
-        from pg_attribute a where a.attrelid = i.indrelid and a.attnum = any(i.indkey)))"""
 VERSIONS = "v"
 """The kind of stage tables that hold versions and deletes."""
 RESERVED = ("_cdcworker", "information_schema")
@@ -124,8 +122,7 @@ class TargetCatalog:
         target = replace(target, types=self._evolve(connection, target, renamed))
         type_conflicts.check(connection, target)
         rows = f"({IS_CURRENT})" if target.versions else ""
-        found = connection.execute(_UNIQUE, (target.name, rows, bool(target.optional_key), list(key))).fetchone()
-        target = replace(target, unique=bool(found and found[0]))
+        target = replace(target, unique=found_tables.is_unique(connection, target, rows, key=key))
         if settled:
             self._targets[batch.table] = (batch.schema, batch.key, target)
             self._looked.add(batch.table)
@@ -137,12 +134,11 @@ class TargetCatalog:
         if known is not None:
             return known[2]
         place = self._place(batch)
-        found = connection.execute(_TABLE, place).fetchone()
+        with catalog.of_topic(batch):
+            found = found_tables.find(connection, *place)
         if found is None:
             return None
-        with catalog.of_topic(batch):
-            type_conflicts.is_table(place, found[1])
-        types: dict[str, str] = dict(connection.execute(_COLUMNS, (found[0],)).fetchall())
+        types = found.types
         versions = IS_CURRENT in types
         keyed = versions or OP not in types
         soft = self._output.soft and keyed
@@ -249,15 +245,14 @@ class TargetCatalog:
         return place
 
     def _types(self, connection: Connection, target: statements.TargetTable) -> dict[str, str] | None:
-        found = connection.execute(_TABLE, (target.schema, target.table)).fetchone()
+        found = found_tables.find(connection, target.schema, target.table)
         if found is None:
             return None
-        type_conflicts.is_table((target.schema, target.table), found[1])
-        types: dict[str, str] = dict(connection.execute(_COLUMNS, (found[0],)).fetchall())
+        types = found.types
         where = {"table": target.plain_name, "key": ",".join(target.key)}
         if target.versions != (IS_CURRENT in types):
             raise CdcError(SCHEMA_REFUSED, "the table was made with another output.mode", where=where)
-        primary = connection.execute(_KEY, (found[0],)).fetchone()
+        primary = connection.execute(_KEY, (found.oid,)).fetchone()
         names = set(primary[0]) if primary and primary[0] else set(target.key)
         # Of versions a key has several, told apart by their positions, whatever that column is called.
         if not names >= set(target.key) or len(names) - len(target.key) not in ((0, 1) if target.versions else (0,)):
@@ -280,27 +275,11 @@ class TargetCatalog:
         self, connection: Connection, target: statements.TargetTable, types: Mapping[str, str]
     ) -> dict[str, str]:
         """ADD COLUMN and widening, in the transaction of the rows that need them."""
-        out = dict(types)
-        clauses = []
-        for column in target.columns:
-            have = types.get(column.name)
-            if have is None:
-                clauses.append(f"add column {statements.quote(column.name)} {column.type}{_default(column)}")
-                out[column.name] = column.type
-                continue
-            needed = widened(have, column.type)
-            if needed is None:
-                raise CdcError(
-                    SCHEMA_REFUSED,
-                    f"a column of type {have} cannot hold {column.type}",
-                    where={"table": target.plain_name, "column": column.name},
-                )
-            if needed != have:
-                where = {"table": target.plain_name}
-                schema_policy.refuse(self._output.follows, "widen", column.name, where)
-                name = statements.quote(column.name)
-                clauses.append(f"alter column {name} type {needed} using {name}::{needed}")
-                out[column.name] = needed
+        where = {"table": target.plain_name}
+        clauses, out = found_tables.column_clauses(
+            target, types, _default,
+            lambda name: schema_policy.refuse(self._output.follows, "widen", name, where),
+        )  # fmt: skip
         place = [OwnColumn(target.position, "bytea")] if target.position else []
         for own in (*place, *target.own):
             if own.name not in types:
