@@ -39,6 +39,11 @@ def has_places(text: str) -> bool:
     return _PLACE.search(text) is not None
 
 
+def filled_with(text: str, filler: str) -> str:
+    """Returns a template with the same text at all places."""
+    return _PLACE.sub(filler, text)
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """What stands at a place: a value and its schema, if it has one."""
@@ -80,8 +85,8 @@ class TextTemplate:
     """Fills a template with texts, each as `encode` writes it."""
 
     def __init__(self, text: str, encode: Callable[[str], str], joint: str | None = None) -> None:
-        """`joint` stands between the columns of a key that has several; `encode` has to encode it where it is in a value.
-        None: such a key has no text."""
+        """`joint` stands between the columns of a key that has several, and is percent-encoded where it is in one of them, so `encode`
+        has to encode `%`. None: such a key has no text."""
         self._pieces = _PLACE.split(text)
         self._encode = encode
         self._joint = joint
@@ -96,9 +101,12 @@ class TextTemplate:
     def _at(self, record: TargetRecord, place: str) -> str:
         found = found_at(record, place)
         if place == "key" and isinstance(found.value, Mapping) and (self._joint is not None or len(found.value) == 1):
-            # A key of one column is that column.
             texts = [self._text(found_at(record, f"key.{name}"), place) for name in found.value]
-            return (self._joint or "").join(texts)
+            if len(texts) == 1:
+                # A key of one column is that column.
+                return texts[0]
+            joint = self._joint or ""
+            return joint.join(text.replace(joint, quote(joint, safe="")) for text in texts)
         return self._text(found, place)
 
     def _text(self, found: Found, place: str) -> str:

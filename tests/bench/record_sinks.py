@@ -273,12 +273,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rate", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--only", default="http,redis", help="targets, separated by commas")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-light-") as folder:
         kafka = EmbeddedKafka(Path(folder) / "kafka")
         kafka.start()
         try:
-            finish(measured(kafka, options, Path(folder)))
+            from . import queue_sinks
+
+            figures = measured(kafka, options, Path(folder)) if "http" in options.only.split(",") else {}
+            finish({**figures, **queue_sinks.all_measured(kafka, options, Path(folder))})
         finally:
             kafka.remove()
 

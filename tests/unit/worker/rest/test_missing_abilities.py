@@ -34,6 +34,7 @@ CONFIGS = {
     "file": {"file": "/tmp/cdcworker/in", "topic": "p"},
     "file-sink": {"file": "/tmp/cdcworker/out", "topics": "p.public.t"},
     "http-sink": {"topics": "p.public.t", "http.url": "http://127.0.0.1:1/"},
+    "redis": {"topics": "p.public.t", "redis.hosts": "127.0.0.1:1"},
     "stdout": {"topics": "p.public.t", "file": "/tmp/cdcworker/lines"},
     "spark": {"topics": "p.public.t", "warehouse.hostname": "db", "warehouse.user": "u", "warehouse.dbname": "d"},
 }
