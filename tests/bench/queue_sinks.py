@@ -1,0 +1,196 @@
+"""Sinks into queues and stores, beside bare clients that write the same rows to the same server in the same run.
+
+Of each there are, in turn, each round: a real task of the sink; a client that has the rows in memory, makes JSON of them and writes it; and one
+that reads and decodes them from Kafka too. The server counts what it has, and a round in which one is missing fails. Then records come at an
+even rate: how long it takes from the time at which the broker has a record until the server has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+from cdcworker.schemas.decode import RecordDecoder
+from confluent_kafka import Producer
+
+from tests.record_sinks import TaskProcess, Topics
+
+from . import record_sinks as shared
+from .measure import wait
+
+
+class Server(Protocol):
+    """A real server with an empty place that one sink or client fills."""
+
+    def config(self, place: str) -> Mapping[str, str]:
+        """The config of a sink that writes there."""
+
+    def count(self, place: str) -> int:
+        """How many records the place has."""
+
+    def write(self, place: str, rows: list[Any]) -> None:
+        """Writes rows as JSON, in batches, over a connection of its own."""
+
+    def late(self, place: str, skipped: int) -> list[float]:
+        """How much later than in Kafka each record was there, in ms, but for the first ones."""
+
+
+def write_all(server: Server, place: str, lanes: list[list[Any]]) -> float:
+    """Writes each list over a connection of its own; returns the seconds."""
+    began = time.monotonic()
+    threads = [threading.Thread(target=server.write, args=(place, rows)) for rows in lanes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return time.monotonic() - began
+
+
+def sink_s(topics: Topics, server: Server, count: int, folder: Path) -> tuple[float, float]:
+    """The seconds of a task from its first record to its last, and its memory in MB."""
+    place = f"p{uuid.uuid4().hex[:8]}"
+    config = {**server.config(place), "batch.max.size": str(shared.BATCH)}
+    task = TaskProcess(topics, config, (1, 0), folder, name=place)
+    try:
+        wait("the first record", lambda: server.count(place), 60, 0.005)
+        began, already = time.monotonic(), server.count(place)
+        wait("all records", lambda: server.count(place) >= count, 300, 0.005)
+        seconds = (time.monotonic() - began) * count / (count - already)
+        wait("a report of it all", lambda: task.numbers.get("changes", 0) >= count, 30)
+        task.stop()
+    finally:
+        task.kill()
+    if server.count(place) != count:
+        sys.exit(f"{server.count(place)} records are there, not {count}")
+    return seconds, max(one["rss_mb"] for one in task.reports)
+
+
+def visible_ms(kafka: Any, server: Server, options: argparse.Namespace, folder: Path) -> tuple[list[float], float]:
+    """How late each record was at an even rate, in ms in rising order, and the memory of the task in MB."""
+    topics = Topics(kafka, shared.PARTITIONS, message_timestamp_type="LogAppendTime")
+    for number in range(int(options.rate * options.seconds) + shared.WARM):
+        topics.stream.insert(shared.ROW, (number, number, "x" * 20, 0.5))
+    records = list(topics.stream.records)
+    topics.forget()
+    topics.flush()
+    place = f"p{uuid.uuid4().hex[:8]}"
+    with contextlib.ExitStack() as stack:
+        task = TaskProcess(topics, server.config(place), (1, 0), folder)
+        stack.callback(task.kill)
+        producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 5})
+        shared.paced(producer, records[: shared.WARM], options.rate)
+        wait("the first records", lambda: server.count(place) >= shared.WARM, 60)
+        shared.paced(producer, records[shared.WARM :], options.rate)
+        wait("the last record", lambda: server.count(place) >= len(records), 60)
+        return sorted(server.late(place, shared.WARM)), max(one["rss_mb"] for one in task.reports)
+
+
+def measured(
+    name: str, server: Server, kafka: Any, topics: Topics, options: argparse.Namespace, folder: Path
+) -> dict[str, float]:
+    """Returns the figures of one target, each of which begins with its name."""
+    rows, rounds = options.rows, list[SimpleNamespace]()
+    decoder = RecordDecoder(topics.stream.schemas.log)
+    for number in range(options.rounds):
+        began = time.monotonic()
+        decoded = [[decoder.decode(value) for value in lane] for lane in shared.read_all(topics, rows)]
+        read_s = time.monotonic() - began
+        place = f"p{uuid.uuid4().hex[:8]}"
+        bare_s = write_all(server, place, decoded)
+        if server.count(place) != rows:
+            sys.exit(f"{server.count(place)} records of the client are there, not {rows}")
+        seconds, rss = sink_s(topics, server, rows, folder)
+        rounds.append(
+            SimpleNamespace(sink=rows / seconds, bare=rows / bare_s, reader=rows / (bare_s + read_s), rss=rss)
+        )
+        one = rounds[-1]
+        print(
+            f"{name} {number + 1}: sink {one.sink:,.0f}/s, client {one.bare:,.0f}/s, with reading {one.reader:,.0f}/s"
+        )
+    late, rss = visible_ms(kafka, server, options, folder)
+    median = statistics.median
+    return {
+        f"{name}_changes_per_s": round(median(one.sink for one in rounds)),
+        f"{name}_bare_client_changes_per_s": round(median(one.bare for one in rounds)),
+        f"{name}_vs_bare_client_ratio": round(median(one.sink / one.bare for one in rounds), 3),
+        f"{name}_vs_bare_reader_ratio": round(median(one.sink / one.reader for one in rounds), 3),
+        **{f"{name}_visible_p{share}_ms": shared.percentile(late, share) for share in (50, 99)},
+        f"{name}_rss_mb": round(max(rss, *(one.rss for one in rounds)), 1),
+    }
+
+
+def batches(rows: list[Any]) -> Iterator[list[str]]:
+    for at in range(0, len(rows), shared.BATCH):
+        yield [json.dumps(row, separators=(",", ":")) for row in rows[at : at + shared.BATCH]]
+
+
+class InRedis:
+    """Streams of Redis."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    def config(self, place: str) -> Mapping[str, str]:
+        return self._server.config(key_template=place)
+
+    def count(self, place: str) -> int:
+        return int(self._server.client.xlen(place))
+
+    def write(self, place: str, rows: list[Any]) -> None:
+        import redis
+
+        from tests.redis_server import PASSWORD
+
+        client = redis.Redis(port=self._server.port, password=PASSWORD, protocol=2)
+        for texts in batches(rows):
+            pipe = client.pipeline(transaction=False)
+            for text in texts:
+                pipe.xadd(place, {"value": text})
+            pipe.execute()
+        client.close()
+
+    def late(self, place: str, skipped: int) -> list[float]:
+        entries = self._server.client.xrange(place)[skipped:]
+        return [int(id.partition("-")[0]) - int(entry["timestamp"]) for id, entry in entries]
+
+
+@contextlib.contextmanager
+def redis_server(folder: Path) -> Iterator[Server]:
+    from tests.redis_server import RedisServer, find_program
+
+    program = find_program()
+    if program is None:
+        raise FileNotFoundError
+    with RedisServer(program, folder) as server:
+        # A bare client and a sink wait for the same disk otherwise, and for nothing else.
+        server.client.config_set("appendfsync", "everysec")
+        yield InRedis(server)
+
+
+SERVERS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Server]]] = {"redis": redis_server}
+
+
+def all_measured(kafka: Any, options: argparse.Namespace, folder: Path) -> dict[str, float]:
+    """Returns the figures of every target whose server is here; the others are named."""
+    wanted = {name: opened for name, opened in SERVERS.items() if name in options.targets}
+    if not wanted:
+        return {}
+    figures: dict[str, float] = {}
+    topics = shared.fill(kafka, options.rows)
+    for name, opened in wanted.items():
+        try:
+            with opened(folder / name) as server:
+                figures |= measured(name, server, kafka, topics, options, folder)
+        except FileNotFoundError:
+            print(f"{name} is left out: its server is not here (make servers)")
+    return figures
