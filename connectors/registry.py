@@ -18,6 +18,7 @@ from cdcworker.connectors.config.installed_plugins import (
     InstalledPlugins,
     RefusedPlugin,
     installed,
+    require_version,
 )
 from cdcworker.connectors.config.refusals import SHOWN_CHARS_MAX
 from cdcworker.connectors.snapshot_jobs import MAINTENANCE, SNAPSHOT
@@ -199,10 +200,6 @@ _PLUGINS = (
 _BY_NAME = {name: plugin for plugin in _PLUGINS for name in (plugin.name, *plugin.aliases)}
 
 
-VERSIONS = frozenset({1})
-"""The versions of the interface for which plugins may be written."""
-
-
 @dataclass(frozen=True, slots=True)
 class ConnectorPlugins:
     """Connectors of other distributions, and those that cannot be used."""
@@ -233,8 +230,7 @@ def _plugin_of(plugin: InstalledPlugin) -> Plugin:
     if not isinstance(made, SourcePlugin | SinkPlugin):
         text = f"its entry point names {type(made).__name__}; expects a SourcePlugin or a SinkPlugin"
         raise CdcError(REFUSED, text)
-    if made.api not in VERSIONS:
-        raise CdcError(REFUSED, f"it was written for version {made.api} of the interface; this worker has version 1")
+    require_version(made.api)
     try:
         if isinstance(made, SinkPlugin):
             kind: Literal["source", "sink"] = "sink"

@@ -22,6 +22,8 @@ REFUSED: Final = declare(
     "Install the distribution in the worker's environment, or correct it; then restart the worker. All else runs without it.",
 )
 
+API_VERSIONS: Final = frozenset({1})
+"""The versions of the interface for which plugins may be written."""
 ALLOWED: Final = "plugins.allowed"
 """The worker property that names distributions."""
 VARIABLE: Final = "CDC_PLUGINS_ALLOWED"
@@ -75,6 +77,13 @@ class InstalledPlugins:
 
     def of(self, group: str) -> Sequence[InstalledPlugin]:
         return [plugin for plugin in self.found if plugin.group == group]
+
+
+def require_version(api: object) -> None:
+    """CdcError `plugin.refused` for a plugin that was written for a version of the interface that this worker does not have."""
+    if api not in API_VERSIONS:
+        known = ", ".join(map(str, sorted(API_VERSIONS)))
+        raise CdcError(REFUSED, f"it was written for version {api} of the interface; this worker has {known}")
 
 
 def normal_name(name: str) -> str:

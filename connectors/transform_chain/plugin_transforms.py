@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from cdcworker.connectors.config.installed_plugins import (
     REFUSED,
@@ -13,13 +13,11 @@ from cdcworker.connectors.config.installed_plugins import (
     InstalledPlugins,
     RefusedPlugin,
     installed,
+    require_version,
 )
 from cdcworker.connectors.transforms.definitions import TransformDefinition
 from cdcworker.connectors.transforms.function_transform import TransformPlugin
 from cdcworker.schemas.errors import CdcError
-
-VERSIONS: Final = frozenset({1})
-"""The versions of the interface for which plugins of transforms may be written."""
 
 
 class PluginTransforms(NamedTuple):
@@ -52,8 +50,7 @@ def _definition(plugin: InstalledPlugin) -> TransformDefinition:
     made = plugin.load()
     if not isinstance(made, TransformPlugin):
         raise CdcError(REFUSED, f"its entry point names {type(made).__name__}; expects a TransformPlugin")
-    if made.api not in VERSIONS:
-        raise CdcError(REFUSED, f"it was written for version {made.api} of the interface; this worker has version 1")
+    require_version(made.api)
     if not callable(made.apply):
         raise CdcError(REFUSED, "its `apply` is no function")
     return made.definition(plugin.name)

@@ -132,7 +132,15 @@ def other(name):
 
 
 def test_there_are_pairs_of_every_connector_that_has_secrets():
-    assert {name for name, _, _ in PAIRS} == {"http-sink", "jdbc-sink", "mariadb", "mysql", "postgres", "redis", "spark"}
+    assert {name for name, _, _ in PAIRS} == {
+        "http-sink",
+        "jdbc-sink",
+        "mariadb",
+        "mysql",
+        "postgres",
+        "redis",
+        "spark",
+    }
     assert len(PAIRS) >= 60
 
 
