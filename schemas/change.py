@@ -130,11 +130,11 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class EncodedRecords:
-    """Records of one transaction that the source has encoded itself, each as positional arguments of
+    """Records of one transaction, or of several that were committed at one time, that the source has encoded itself, each as arguments of
     `Producer.produce`: topic, value, key, partition, and further ones up to the headers if there are any.
 
     `bytes` is the total size of keys and values, `largest` that of the largest record (in `largest_topic`), `counts`
-    the number of records by topic, `ts_ms` the commit time of their transaction, 0 for rows of a snapshot.
+    the number of records by topic, `ts_ms` the commit time of their transactions, 0 for rows of a snapshot.
     """
 
     records: list[tuple[Any, ...]]

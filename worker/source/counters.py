@@ -47,7 +47,7 @@ class OpenTransactionCounts:
 
     def ready(self, parts: Sequence[EncodedRecords]) -> Sequence[tuple[Any, ...]]:
         """Counts what a source wrote itself, and returns its records as one sequence: with small parts the calls would cost
-        more than their records. Each part is of one transaction, or rows that were loaded. A tombstone is no change."""
+        more than their records. Each part is of one commit time, or rows that were loaded. A tombstone is no change."""
         for part in parts:
             number = len(part.records)
             self.records += number

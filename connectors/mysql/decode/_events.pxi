@@ -161,8 +161,8 @@ cdef class LogCore(Transactions):
     # -- packets ------------------------------------------------------------------------------------------------------
 
     def feed(self, object data, Py_ssize_t start, Py_ssize_t end, Py_ssize_t room):
-        """Packets between two offsets: returns the offset of the first one that is not done here, or is not whole. Stops once `room`
-        bytes have been taken."""
+        """Packets between two offsets: returns the offset of the first one that is not done here, or is not whole. Stops once so many bytes
+        have been taken, or written since `taken` was asked."""
         cdef Py_buffer view
         cdef cptr p
         cdef Py_ssize_t size, first = start
@@ -171,7 +171,7 @@ cdef class LogCore(Transactions):
         try:
             if start < 0 or end > view.len or start > end:
                 raise ValueError("offsets outside the buffer")
-            while end - start > PACKET_HEAD + EVENT_HEAD and start - first < room:
+            while end - start > PACKET_HEAD + EVENT_HEAD and start - first < room and self.written() < room:
                 p = <cptr>view.buf + start
                 size = <Py_ssize_t>little(p, 3)
                 # One of the greatest size goes on in the next one. The first byte says that it is an event.

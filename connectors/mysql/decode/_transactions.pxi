@@ -44,6 +44,7 @@ cdef class Transactions(Core):
     cdef readonly int64_t index
     cdef readonly int64_t last
     cdef list parts
+    cdef int64_t closed
     cdef int64_t gathered_ms
     cdef Py_ssize_t mark
     cdef Py_ssize_t mark_total
@@ -113,8 +114,16 @@ cdef class Transactions(Core):
         found = (self.parts, self.passed, self.ended_with, begun, rest)
         self.parts, self.passed, self.ended_with = [], [], None
         self.begun = self.ended = False
-        self.mark = self.mark_total = self.mark_largest = 0
+        self.mark = self.mark_total = self.mark_largest = self.closed = 0
         return found
+
+    @property
+    def made(self):
+        """Bytes of the records that were written since `taken` was asked."""
+        return self.written()
+
+    cdef inline int64_t written(self):
+        return self.closed + (self.total if self.records else 0)
 
     def state(self):
         """Of the transaction under way: its thread or -1, and whether a commit ends it."""
@@ -127,9 +136,9 @@ cdef class Transactions(Core):
 
     cdef int close_part(self) except -1:
         """Ends the part that is being gathered."""
-        made = self.take()
-        if made is not None:
-            self.parts.append((*made, self.gathered_ms))
+        if self.records:
+            self.closed += self.total
+            self.parts.append((*self.take(), self.gathered_ms))
         return 0
 
     cdef int split(self) except -1:
@@ -146,6 +155,7 @@ cdef class Transactions(Core):
                 del self.counts[topic]
         del self.records[:self.mark]
         self.total -= self.mark_total
+        self.closed += self.mark_total
         return 0
 
     # -- boundaries ---------------------------------------------------------------------------------------------------

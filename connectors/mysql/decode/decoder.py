@@ -7,7 +7,7 @@ that has the transaction, and in each replay.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from cdcworker.connectors.capture.snapshot.observer import RowEvent, RowObserver
 from cdcworker.connectors.capture.snapshot.row_identity import differ
@@ -24,7 +24,7 @@ from cdcworker.connectors.mysql.decode.commit_numbers import CommitNumbers
 from cdcworker.connectors.mysql.decode.row_images import filled, lacks_values, nulled
 from cdcworker.connectors.mysql.decode.row_writer import DecoderOptions, RowWriter
 from cdcworker.connectors.mysql.decode.schema_changes import schema_statement
-from cdcworker.connectors.mysql.decode.table_plan import TablePlan
+from cdcworker.connectors.mysql.decode.table_plan import TablePlan, TablePlans
 from cdcworker.connectors.mysql.decode.transaction import Transaction, gtid_of, gtid_text
 from cdcworker.connectors.mysql.types import charsets
 from cdcworker.schemas.change import Change, EncodedRecords, JsonObject, Op, Position, Row
@@ -37,19 +37,6 @@ SCHEMA_TOKENS_MAX: Final = 4096
 """Words that are looked at of a statement that may name many tables. # INV-10"""
 PLANS_MAX: Final = 4096
 """# INV-10"""
-
-
-class TablePlans(Protocol):
-    """Knows how the rows of captured tables are read."""
-
-    def plan(self, table: TableMap) -> TablePlan | None:
-        """Returns the plan of a table as the log describes it; None when it is not captured."""
-
-    def named(self, database: str, name: str) -> TablePlan | None:
-        """Returns the plan of a table that a statement names; None when it is not captured."""
-
-    def altered(self) -> None:
-        """A statement may have changed any table."""
 
 
 class _Savepoint(NamedTuple):

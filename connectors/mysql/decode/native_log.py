@@ -84,8 +84,8 @@ class NativeLog:
         """What the layouts that the core knows were made of."""
 
     def feed(self, packets: Packets, room: int) -> tuple[int, bool]:
-        """Reads packets until there is one that is Python's, or is not whole, or `room` bytes have been read. Returns how many bytes
-        were, and whether more may be. Raises CdcError."""
+        """Reads packets until there is one that is Python's, or is not whole, or `room` bytes have been read or written. Returns how many
+        bytes were, whichever are more, and whether more may be. Raises CdcError."""
         waiting = packets.waiting
         if waiting is None or not self._enter():
             return 0, True
@@ -97,7 +97,8 @@ class NativeLog:
         if at == start:
             return 0, True
         packets.passed(at, core.sequence)
-        return at - start, self._hand_on()
+        size = max(at - start, core.made)
+        return size, self._hand_on()
 
     def _enter(self) -> bool:
         """Returns whether the core may read now; it stands where the decoder stands then."""

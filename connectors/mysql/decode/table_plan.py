@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from cdcworker.connectors.capture.column_mapping import MappedType
 from cdcworker.connectors.mysql.binlog.rows import UNSENT, Image
@@ -85,6 +85,19 @@ class TablePlan:
             return UNSENT
         text = "a JSON value was logged as its difference from the value before"
         raise CdcError(PARTIAL_JSON, text, where={"table": self.name, "column": column.name})
+
+
+class TablePlans(Protocol):
+    """Knows how the rows of captured tables are read."""
+
+    def plan(self, table: TableMap) -> TablePlan | None:
+        """Returns the plan of a table as the log describes it; None when it is not captured."""
+
+    def named(self, database: str, name: str) -> TablePlan | None:
+        """Returns the plan of a table that a statement names; None when it is not captured."""
+
+    def altered(self) -> None:
+        """A statement may have changed any table."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,6 +221,8 @@ class Driven:
         executed = ExecutedGtids(parse_gtids("", is_mariadb=stream.is_mariadb))
         decoder = BinlogDecoder(plans, TEMPLATE, numbers, options)
         self.parts = native_log.StreamParts(events, decoder, numbers, executed)
+        self.sizes = list[int]()
+        """What each turn of the native path has taken of its room."""
         self.log: native_log.NativeLog | None = None
         if fast or rows:
             assert native is not None
@@ -249,8 +251,8 @@ class Driven:
     def read(self, buffer: PacketBuffer, room: int) -> None:
         """Reads all whole packets; at most so many bytes at once by the native path."""
         while True:
-            while self.log is not None and self.log.feed(buffer, room)[0]:
-                pass
+            while self.log is not None and (size := self.log.feed(buffer, room)[0]):
+                self.sizes.append(size)
             payload = buffer.next()
             if payload is None:
                 return
@@ -301,15 +303,20 @@ def outcome(
 ) -> Outcome:
     """Reads a stream whose bytes arrive in pieces of `cut`. `rows`: rows are the native core's, where events are not."""
     driven, error = Driven(stream, config or {}, options or DecoderOptions(), fast=fast, rows=rows), None
-    buffer, data = PacketBuffer(), b"".join(packets(b"\0" + event, i) for i, event in enumerate(stream.events))
     try:
-        for at in range(0, len(data), cut):
-            piece = data[at : at + cut]
-            with buffer.room() as space:
-                space[: len(piece)] = piece
-            buffer.filled(len(piece))
-            driven.read(buffer, room)
+        arrive(driven, stream, cut, room)
     except CdcError as exc:
         error = (exc.code, exc.message, dict(exc.where))
     driven.take()
     return Outcome(driven.records, error, driven.standing, driven.commits, driven.in_python)
+
+
+def arrive(driven: Driven, stream: Stream, cut: int, room: int) -> None:
+    """The bytes of a stream arrive in pieces."""
+    buffer, data = PacketBuffer(), b"".join(packets(b"\0" + event, i) for i, event in enumerate(stream.events))
+    for at in range(0, len(data), cut):
+        piece = data[at : at + cut]
+        with buffer.room() as space:
+            space[: len(piece)] = piece
+        buffer.filled(len(piece))
+        driven.read(buffer, room)

@@ -120,6 +120,17 @@ def test_common_transactions_are_read_natively(is_mariadb):
     assert found.in_python == 3
 
 
+def test_a_turn_ends_when_its_room_is_taken_by_what_was_written():
+    """Rows of the log are shorter than their records."""
+    stream = one_row(100, is_mariadb=True)
+    driven = logs.Driven(stream, {}, DecoderOptions(), fast=True, rows=True)
+    logs.arrive(driven, stream, 1 << 20, 10_000)
+    largest = max(len(value) + len(key) for _, value, key, *_ in driven.records)
+    assert len(driven.records) == 100
+    assert len(driven.sizes) > 5
+    assert max(driven.sizes) < 10_000 + largest
+
+
 def test_a_wrong_checksum_is_refused_with_its_place():
     stream = with_checksums(one_row(5, is_mariadb=True))
     bad = bytearray(stream.events[-2])

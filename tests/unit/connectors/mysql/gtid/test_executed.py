@@ -22,8 +22,9 @@ def test_transactions_of_mysql_are_added_in_any_order(monkeypatch: pytest.Monkey
     random.Random(1).shuffle(numbers)
     for number in numbers:
         found.add((Source(SERVER), number))
+    found.add_run(Source(SERVER), 38, 42)
     found.add((Source(SERVER, "tag"), 1))
-    assert str(found.gtids) == f"{SERVER}:1-39:50-59:tag:1"
+    assert str(found.gtids) == f"{SERVER}:1-42:50-59:tag:1"
     assert found.gtids is found.gtids
 
 

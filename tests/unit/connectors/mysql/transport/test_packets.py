@@ -66,3 +66,24 @@ def test_packets_that_do_not_follow_each_other_are_refused() -> None:
     with pytest.raises(CdcError) as caught:
         fed(PacketBuffer(), packets(b"a", 0) + packets(b"b", 2), 100)
     assert caught.value.code == CONNECTION_LOST
+
+
+def test_packets_that_somebody_else_has_taken_are_behind_the_next_one() -> None:
+    buffer, data = PacketBuffer(), b"".join(packets(b"payload %d" % i, 255 + i) for i in range(3))
+    assert buffer.sequence == -1
+    with buffer.room() as room:
+        room[: len(data)] = data
+    buffer.filled(len(data))
+    assert buffer.waiting is not None
+    found, at, end = buffer.waiting
+    assert bytes(found[at:end]) == data
+    buffer.passed(at + len(data) // 3, 255)
+    assert buffer.next() == b"payload 1"
+    assert (buffer.sequence, buffer.next(), buffer.is_empty) == (0, b"payload 2", True)
+
+
+def test_nothing_is_there_for_somebody_else_amid_a_payload_of_many_packets() -> None:
+    buffer, data = PacketBuffer(), packets(bytes(PACKET_BYTES_MAX + 5))
+    assert fed(buffer, data[:-4], 1 << 20) == []
+    assert buffer.waiting is None
+    assert [len(payload) for payload in fed(buffer, data[-4:], 4)] == [PACKET_BYTES_MAX + 5]
