@@ -60,7 +60,7 @@ class KafkaConnect:
         """Stops the connector and waits until it and its tasks stand.
 
         It is paused first: a task that still hands on records when it has to stop may be given up after
-        `task.graceful.shutdown.timeout.ms`, and then the offsets of what it has written last are not stored.
+        `task.shutdown.graceful.timeout.ms`, and then the offsets of what it has written last are not stored.
         """
         self._asked("PUT", f"{_path(name)}/pause")
         self._wait(lambda: self._rests(name), f"connector {name} did not pause")
