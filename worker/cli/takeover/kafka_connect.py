@@ -57,7 +57,13 @@ class KafkaConnect:
         self._asked("PATCH", f"{_path(name)}/offsets", {"offsets": list(offsets)})
 
     def stop(self, name: str) -> None:
-        """Stops the connector and waits until it and its tasks stand."""
+        """Stops the connector and waits until it and its tasks stand.
+
+        It is paused first: a task that still hands on records when it has to stop may be given up after
+        `task.shutdown.graceful.timeout.ms`, and then the offsets of what it has written last are not stored.
+        """
+        self._asked("PUT", f"{_path(name)}/pause")
+        self._wait(lambda: self._rests(name), f"connector {name} did not pause")
         self._asked("PUT", f"{_path(name)}/stop")
         self._wait(lambda: self._stands(name), f"connector {name} did not stop")
 
@@ -73,6 +79,12 @@ class KafkaConnect:
             return bool(status["tasks"]) and set(states) == {"RUNNING"}
 
         self._wait(runs, f"connector {name} does not run")
+
+    def _rests(self, name: str) -> bool:
+        """Whether no task of it hands on records."""
+        status = self._asked("GET", f"{_path(name)}/status")
+        states = {status["connector"]["state"], *(task["state"] for task in status["tasks"])}
+        return states <= {"PAUSED", "STOPPED", "FAILED"}
 
     def _stands(self, name: str) -> bool:
         status = self._asked("GET", f"{_path(name)}/status")

@@ -19,7 +19,7 @@ from tests.integration.connectors.postgres.postgres_reader import drop_slot
 from .handed_over import FIRST_KEYS, Writer, goes_to_and_fro, handing_over
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long, pytest.mark.timeout(1200)]
-ROUNDS = 2
+ROUNDS = 1
 MADE = {"topic.creation.default.replication.factor": "1", "topic.creation.default.partitions": "1"}
 DEBEZIUM = ("api", "config", "connect-plugins", "connector-common", "connector-postgres", "openlineage-api", "util")
 BESIDE = ("jackson-datatype-jsr310-", "postgresql-", "protobuf-java-3", "sketches-java-")

@@ -56,7 +56,11 @@ class RecordedConnect(ThreadingHTTPServer):
             assert body["offsets"][0]["partition"] == partition
             self.offset = body["offsets"][0]["offset"]
             return 200, {"message": "The offsets for this connector have been altered successfully"}
-        states = {"PUT /connectors/shop/stop": "STOPPED", "PUT /connectors/shop/resume": "RUNNING"}
+        states = {
+            "PUT /connectors/shop/pause": "PAUSED",
+            "PUT /connectors/shop/stop": "STOPPED",
+            "PUT /connectors/shop/resume": "RUNNING",
+        }
         if asked in states:
             self.state = states[asked]
             return 202, None
