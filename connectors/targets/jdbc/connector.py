@@ -56,6 +56,5 @@ class JdbcSink(RecordSink):
     def role_script(cls, wanted: RoleRequest) -> list[ScriptStep]:
         options = wanted.options
         if options["server"] == "mysql":
-            names = options["schemas"] or (wanted.database,)
-            return mysql_roles.sink_script(mysql_roles.SinkUser(wanted.role, names, options["host"]))
+            return mysql_roles.sink_script(mysql_roles.SinkUser(wanted.role, options["schemas"], options["host"]))
         return postgres_roles.sink_script(postgres_roles.SinkRole(wanted.role, wanted.database, options["schemas"]))
