@@ -85,6 +85,9 @@ class Term:
     """The number of the term: the consumer group's generation, or the czxid of the ZooKeeper lock node."""
     ensemble: str = ""
     """The identity of the ZooKeeper ensemble that gave the `hint`; hints of different ensembles cannot be compared."""
+    member: str = ""
+    """What names this worker's place in the election, so that others can end it: the member id of the consumer group, or
+    the name of the ZooKeeper lock node. It is never used again for another place."""
 
 
 class Leadership(Protocol):

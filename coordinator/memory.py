@@ -161,7 +161,7 @@ class MemoryLeadership:
             if group.owner != self._member:
                 self._term = None
             elif self._term is None or self._term.hint != group.generation:
-                self._term = Term(f"{group.generation}:{self._member}".encode(), group.generation)
+                self._term = Term(f"{group.generation}:{self._member}".encode(), group.generation, member=self._member)
 
     def term(self) -> Term | None:
         return self._term

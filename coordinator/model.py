@@ -51,6 +51,9 @@ class Leader:
     boot_id: str
     url: str
     hint: int = 0
+    member: str = ""
+    """What names the leader's place in the election: the member id of the consumer group, which only this membership
+    ever has. Empty from a worker whose version or backend names none: nobody can take it out."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Unknown fields, written by a newer version. All records keep them when they are written again."""
 

@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from cdcworker.coordinator.api import LogRecord, Term
-from cdcworker.coordinator.model import AssignedTask, Connector, JsonObject, Reply, Request, TaskId, TaskState
+from cdcworker.coordinator.model import (
+    AssignedTask,
+    Connector,
+    JsonObject,
+    Leader,
+    Reply,
+    Request,
+    TaskId,
+    TaskState,
+)
 
 
 class Now(NamedTuple):
@@ -350,6 +359,14 @@ class ProbeWorker:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoveLeader:
+    """Ends this leader's place in the election, outside the herder's thread. There is no answer: if it was done, another
+    worker's claim follows, and otherwise the command comes again."""
+
+    leader: Leader
+
+
+@dataclass(frozen=True, slots=True)
 class StopProducing:
     """Forbids all tasks to produce until the next LeaseAcked: no lease was acknowledged for 0.6 × session time-out."""
 
@@ -378,6 +395,7 @@ HerdCommand = (
     | TellTask
     | FenceIds
     | ProbeWorker
+    | RemoveLeader
     | StopProducing
     | Leave
 )

@@ -11,7 +11,16 @@ from cdcworker.coordinator.core.assign import StableMembers
 from cdcworker.coordinator.core.events import AppendStatus, HerdCommand, Now, RequestArrived, TasksPlanned
 from cdcworker.coordinator.log.leader_claim import ClusterIdentity
 from cdcworker.coordinator.log.status_fold import StatusState, WorkerLease, live_workers
-from cdcworker.coordinator.model import AssignedTask, ClusterState, JsonObject, Presence, Reply, TaskId, TaskStatus
+from cdcworker.coordinator.model import (
+    AssignedTask,
+    ClusterState,
+    JsonObject,
+    Leader,
+    Presence,
+    Reply,
+    TaskId,
+    TaskStatus,
+)
 
 Role = Literal["follower", "claiming", "claimed", "leading"]
 """`claiming`: a Claim command is being carried out. `claimed`: the leader record is written but not read back yet. Only
@@ -166,6 +175,43 @@ class WorkerProbe:
 
 
 @dataclass(frozen=True, slots=True)
+class Suspect:
+    """A former or present leader that is held for gone, with its lease at that time: an advance of it is a sign of
+    life."""
+
+    worker_id: str
+    boot_id: str
+    epoch: int
+    lease: WorkerLease
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderLoss:
+    """What this worker knows of a leader whose process it may hold for gone; see `leader_loss`. Times are monotonic."""
+
+    leader: Leader | None = None
+    """The leader at the last look."""
+    watched: WorkerLease | None = None
+    """The leader's lease as it stands since `watched_since`, seen by a worker that was not stopped meanwhile."""
+    watched_since: float = 0.0
+    watched_at: float = 0.0
+    probed: str = ""
+    """The boot id of a leader whose address was probed after another process had replaced it."""
+    probe_due: float = 0.0
+    replaced: str = ""
+    """The boot id that this probe has found gone."""
+    judged: tuple[str, int] | None = None
+    """The boot id and the lease's count on which the last judgement rests."""
+    asks: int = 0
+    """How often the end of a place in the election was asked for by this judgement."""
+    due: float = 0.0
+    suspect: Suspect | None = None
+    mistakes: int = 0
+    held_until: float = 0.0
+    """Before this time nothing is asked for, because of the mistakes."""
+
+
+@dataclass(frozen=True, slots=True)
 class SeenDeadline:
     """A return deadline and the monotonic time at which this process first read it."""
 
@@ -279,6 +325,7 @@ class WorkerState:
     drain_until: float | None = None
     """The monotonic time at which a drain ends; None when the worker does not drain."""
     probes: Mapping[str, WorkerProbe] = field(default_factory=dict)
+    leader_loss: LeaderLoss = LeaderLoss()
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,9 +41,11 @@ REQUESTS_PER_WRITE_MAX = 500
 
 
 def on_term(transition: StateTransition, event: TermChanged) -> None:
-    """Takes the new term. A refreshed proof of the same term changes nothing; losing the term ends the lead at once."""
+    """Takes the new term. A refreshed proof of the same term changes nothing; losing the term ends the lead at once, and
+    so does another place in the election: the `leader` record has to name the one by which others can take it out."""
+    former = transition.lead.term
     transition.lead = replace(transition.lead, term=event.term)
-    if event.term is None:
+    if event.term is None or (former is not None and former.member != event.term.member):
         step_down(transition, "the group took the term")
         transition.lead = replace(transition.lead, claim_due=transition.mono, claim_failures=0)
 
@@ -114,7 +116,7 @@ def _write_leader(transition: StateTransition) -> None:
     lead, me = transition.lead, transition.me
     assert lead.term is not None
     batch = WriteBatch(transition, transition.cluster)
-    batch.add(leader_record(Leader(lead.epoch, me.worker_id, me.boot_id, me.url, lead.term.hint)))
+    batch.add(leader_record(Leader(lead.epoch, me.worker_id, me.boot_id, me.url, lead.term.hint, lead.term.member)))
     for record in leader_claim.new_leader_records(transition.cluster, lead.term, transition.settings.identity):
         batch.add(record)
     send_batch(transition, batch)

@@ -12,6 +12,7 @@ from cdcworker.coordinator.core import (
     fences,
     jobs,
     leader,
+    leader_loss,
     lost_workers,
     membership,
     placement,
@@ -76,6 +77,12 @@ def _on_started(transition: StateTransition, _event: events.Started) -> None:
     transition.started = True
 
 
+def _on_probed(transition: StateTransition, event: events.WorkerProbed) -> None:
+    membership.on_probed(transition, event)
+    if transition.started:
+        leader_loss.on_probed(transition, event)
+
+
 def _on_nothing(_transition: StateTransition, _event: events.Event) -> None:
     """Does nothing: what follows from the event is done by the leader's and the worker's part."""
 
@@ -97,7 +104,7 @@ _HANDLERS: dict[type[Any], Callable[[StateTransition, Any], None]] = {
     events.TaskExited: supervisor.on_exited,
     events.LeaseAcked: membership.on_lease_acked,
     events.FencesDone: fences.on_fences_done,
-    events.WorkerProbed: membership.on_probed,
+    events.WorkerProbed: _on_probed,
     events.DrainRequested: membership.on_drain,
     events.StandbyChanged: membership.on_standby,
     events.Tick: _on_nothing,
@@ -201,6 +208,7 @@ def _run_worker(transition: StateTransition) -> None:
     membership.renew(transition)
     membership.watch_lease(transition)
     membership.probe_silent(transition)
+    leader_loss.watch(transition)
     supervisor.reconcile(transition)
     status_reports.report_metrics(transition)
     status_reports.resend_reports(transition)

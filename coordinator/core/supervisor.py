@@ -26,10 +26,10 @@ from cdcworker.coordinator.core.fences import is_sink
 from cdcworker.coordinator.core.herd_state import LocalTask, StateTransition
 from cdcworker.coordinator.core.restart_policy import is_quarantine, policy_for, policy_of, quarantine
 from cdcworker.coordinator.core.status_reports import last_status, previous_end, report
-from cdcworker.coordinator.core.task_metrics import RETRYING, merge_metrics, with_failure
 from cdcworker.coordinator.errors import TASK_CRASHED, TASK_FENCED, TASK_START_TIMEOUT, TASK_STUCK
 from cdcworker.coordinator.log.config_fold import should_run, task_set_of
 from cdcworker.coordinator.log.status_fold import topics_record
+from cdcworker.coordinator.log.task_metrics import RETRYING, merge_metrics, with_failure
 from cdcworker.coordinator.model import AssignedTask, Assignment, Command, JsonObject, TaskId, TaskStatus
 from cdcworker.schemas.errors import CdcError, Where
 

@@ -50,7 +50,7 @@ def proof_of(metadata: bytes) -> Term:
     generation, member = parse_metadata(metadata)
     if generation < 0 or not member:
         raise ValueError("group metadata of a consumer that has not joined")
-    return Term(proof=metadata, hint=generation)
+    return Term(proof=metadata, hint=generation, member=member)
 
 
 class GroupFlag:

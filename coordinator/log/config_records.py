@@ -86,7 +86,7 @@ def error_of(value: Any) -> JsonObject | None:
 # --- values ---------------------------------------------------------------------------------------------------------
 # Missing fields have defaults, so that versions can share a log.
 
-_LEADER = frozenset({"epoch", "worker_id", "boot_id", "url", "hint"})
+_LEADER = frozenset({"epoch", "worker_id", "boot_id", "url", "hint", "member"})
 _CONNECTOR = frozenset(
     {
         "incarnation",
@@ -118,6 +118,7 @@ def parse_leader(value: JsonObject) -> Leader:
         boot_id=text(value["boot_id"]),
         url=text(value.get("url", "")),
         hint=whole(value.get("hint", 0), least=-1),
+        member=text(value.get("member", "")),
         extra=_extra(value, _LEADER),
     )
 
@@ -279,6 +280,7 @@ def leader_record(leader: Leader) -> LogRecord:
         "boot_id": leader.boot_id,
         "url": leader.url,
         "hint": leader.hint,
+        "member": leader.member,
     }
     return LogRecord(LEADER, value)
 

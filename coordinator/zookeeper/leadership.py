@@ -15,6 +15,7 @@ from typing import Any
 from cdcworker.coordinator.api import Term
 from cdcworker.coordinator.zookeeper import errors as e
 from cdcworker.coordinator.zookeeper.client import ZkSettings, client_errors, end_client, ensemble_id, make_client
+from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import SupervisedThread, start_thread
 
 log = logging.getLogger(__name__)
@@ -96,6 +97,27 @@ class ZkLeadership:
     def term(self) -> Term | None:
         """Returns the present term; None while this worker does not hold the lock."""
         return self._term if self._term == self._held() else None
+
+    def remove(self, node: str, czxid: int) -> None:
+        """Deletes the lock node of a leader that is gone, which ends its term. Does nothing when the node is not there
+        any more. Callable from any thread; raises CdcError when ZooKeeper does not answer.
+
+        The number in the name of a node is never given again, so a late call cannot end the term of another leader.
+        """
+        from kazoo.exceptions import NoNodeError
+
+        contender = self._current
+        if contender is None or "/" in node:
+            raise CdcError(e.UNREACHABLE, "no session with ZooKeeper, or not the name of a lock node")
+        path = f"{self._paths[0]}/{node}"
+        try:
+            stat = contender.client.exists(path)
+            if stat is not None and stat.czxid == czxid:
+                contender.client.delete(path)
+        except NoNodeError:
+            return
+        except client_errors() as exc:
+            raise e.translate(exc, "delete the lock node of a dead leader") from exc
 
     def close(self) -> None:
         """Ends the session, which frees the lock at once; waits at most `LEAVE_S` for a server that does not answer."""
@@ -251,7 +273,7 @@ class _Contender:
             return
         with self._mutex:
             if interruptions == self._interruptions and self._may_lead(self._ensemble):
-                self.held = Term(None, stat.czxid, self._ensemble)
+                self.held = Term(None, stat.czxid, self._ensemble, self._lock.node)
                 log.info("elected czxid=%d", stat.czxid)
         self.changed.set()
 

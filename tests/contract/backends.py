@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,8 +22,9 @@ from cdcworker.coordinator.api import LogRecord, Term, TermOver, WriterFenced, W
 from cdcworker.coordinator.errors import OTHER_CLUSTER
 from cdcworker.coordinator.kafka.internal_topics import TopicNames
 from cdcworker.coordinator.log.leader_claim import CLUSTER
-from cdcworker.coordinator.model import PutConnector
+from cdcworker.coordinator.model import Leader, PutConnector
 from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.devstack.ports import free_ports
 from cdcworker.worker.herder.backends import make_backend
 from cdcworker.worker.herder.config import HerderConfig
 
@@ -98,6 +100,22 @@ class Rig:
     def quick_writer(self) -> Any:
         """Returns the leader's writer that does not wait for long."""
         return self.writer()
+
+
+class Address:
+    """The address of a rig's workers: it takes connections and answers nothing, which proves nothing, until it refuses."""
+
+    def __init__(self, rig: Rig) -> None:
+        (self.port,) = free_ports(1)
+        rig.more["url"] = f"http://127.0.0.1:{self.port}"
+        self.listen()
+        rig.stack.callback(self.refuse)
+
+    def listen(self) -> None:
+        self.socket = socket.create_server(("127.0.0.1", self.port), backlog=128)
+
+    def refuse(self) -> None:
+        self.socket.close()
 
 
 class Outside:
@@ -285,6 +303,27 @@ class BackendContract:
         assert again.term() != term
         assert again.term().hint > term.hint
 
+    def test_a_place_that_another_worker_ends_goes_to_the_next_and_its_writes_are_refused(self, rig):
+        members = [rig.member("w1"), rig.member("w2")]
+        first = elected(*members)
+        second = next(one for one in members if one is not first)
+        place, writer = first.term(), rig.writer()
+        gone = Leader(1, "w1", "b1", "", place.hint, place.member)
+        # Its client goes on in the background: no session ends here.
+        rig.opened("other").remove_leader(gone)
+        assert elected(second) is second
+        assert second.term().hint > place.hint
+        rig.writer("next").write([LogRecord("b", {"n": 2})], second.term())
+        with pytest.raises((TermOver, WriterFenced, WriteUnknown)):
+            writer.write([LogRecord("a", {"n": 1})], place)
+        assert [record.key for record in rig.records()] == ["b"]
+        eventually(lambda: (first.tick(0.01), second.tick(0.01), first.term() is None)[2], 30, "the end of the first")
+        # A request that comes late ends nothing that began after it.
+        eventually(lambda: (first.tick(0.01), second.tick(0.01), second.term() is not None)[2], 30, "the second's term")
+        rig.opened("other").remove_leader(gone)
+        for _ in range(50):
+            assert elected(first, second) is second
+
     def test_a_closed_member_has_no_term_and_comes_to_none(self, rig):
         member = rig.member("w1")
         elected(member)
@@ -382,6 +421,56 @@ class BackendContract:
         assert epochs == sorted(epochs)
         assert {record.headers["w"] for record in records if int(record.headers["e"]) >= epoch} == {"w2"}
         assert "connector/zombie" not in {record.key for record in records}
+
+    def test_a_killed_leader_whose_address_refuses_is_followed_before_its_session_ends(self, rig):
+        address = Address(rig)
+        dying, follower = self.pair(rig)
+        killed = time.monotonic()
+        dying.kill()
+        address.refuse()
+        eventually(lambda: follower.view().is_leader, rig.session_s, "the follower's lead")
+        print(f"\n{rig.backend}: next leader {time.monotonic() - killed:.1f} s after the kill")
+        assert time.monotonic() - killed < rig.session_s - 0.5, "it waited for the session"
+        eventually(lambda: list(placement(follower.view()).values()) == ["w2"] * 4, rig.session_s, "all tasks here")
+
+    def test_a_frozen_leader_that_was_taken_out_wrongly_wakes_and_writes_nothing(self, rig):
+        address = Address(rig)
+        frozen, follower = self.pair(rig)
+        self.wake_from_the_dead(rig, address, frozen, follower)
+
+    @pytest.mark.long
+    @pytest.mark.timeout(1800)
+    def test_a_frozen_leader_that_was_taken_out_wrongly_writes_nothing_however_often(self, rig):
+        address = Address(rig)
+        frozen, follower = self.pair(rig)
+        self.wake_from_the_dead(rig, address, frozen, follower)
+        for number in range(6):
+            eventually(follower.drain, 60, "the follower's end")
+            eventually(lambda: rig.records()[-1].headers["w"] == "w1", 30, "the lead of the first")
+            follower = rig.herder("w2")
+            eventually(
+                lambda f=follower: sorted(placement(f.view()).values()) == ["w1", "w1", "w2", "w2"], 60, "a split"
+            )
+            self.wake_from_the_dead(rig, address, frozen, follower, f"zombie{number}")
+
+    @staticmethod
+    def wake_from_the_dead(rig: Rig, address: Address, frozen: Any, follower: Any, name: str = "zombie") -> None:
+        """Stops the leader, lets it be followed, and wakes it with a request that it might still decide."""
+        frozen.freeze()
+        address.refuse()
+        eventually(lambda: follower.view().is_leader, rig.session_s + 4, "the follower's lead")
+        eventually(lambda: list(placement(follower.view()).values()) == ["w2"] * 4, rig.session_s + 4, "all tasks here")
+        address.listen()
+        epoch = follower.view().state.epoch
+        frozen.put(name, 1)
+        frozen.wake()
+        eventually(lambda: sorted(placement(follower.view()).values()) == ["w1", "w1", "w2", "w2"], 60, "a new split")
+        records = rig.records()
+        epochs = [int(record.headers["e"]) for record in records]
+        assert epochs == sorted(epochs)
+        assert {record.headers["w"] for record in records if int(record.headers["e"]) == epoch} == {"w2"}
+        by_zombie = [r for r in records if r.key == f"connector/{name}" and int(r.headers["e"]) < epoch]
+        assert not by_zombie, "it decided as the leader that it was"
 
     def test_a_drained_leader_is_followed_at_once(self, rig):
         herds = [rig.herder("w1"), rig.herder("w2")]

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cdcworker.coordinator.api import LogRecord
+from cdcworker.coordinator.kafka import errors as e
 from cdcworker.coordinator.log.config_fold import fold_all, task_set_of
+from cdcworker.coordinator.log.status_fold import WorkerLease
 from cdcworker.coordinator.model import ClusterState, DeleteConnector, PutConnector, TaskId
+from cdcworker.schemas.errors import CdcError
 
 from .broker import Entry, Partition, Transaction
+from .clients import Client
+from .engine import TIMED_OUT
+from .group import SERVICE
 from .rest import Op, Rest
 from .sources import Slot
 from .workers import NAMES, Child, Sim
@@ -257,3 +264,79 @@ class Checks:
         for host, weight in weights:
             loads[host] = loads.get(host, 0) + weight
         return not weights or max(loads.values()) - min(loads.values()) <= max(weight for _, weight in weights)
+
+
+# --- removals of the leader ---------------------------------------------------------------------------------------------
+
+ANSWER_S = 3.0
+ASKS_MAX = 3
+"""One worker asks no more often for one leader."""
+
+
+@dataclass(frozen=True)
+class Removal:
+    """One request, and the lease on which its sender judged."""
+
+    asker: str
+    at: float
+    member: str
+    worker_id: str
+    epoch: int
+    lease: WorkerLease | None
+
+
+def remove_member(sim: Sim, asked: Mapping[str, Any]) -> None:
+    """Sends the request over the simulated network, where it may be lost, late or repeated."""
+    client, member = Client(), str(asked["member_id"])
+    check_removal(sim, client.proc.host, client.proc.name, member)
+    answer = client.ask(SERVICE, lambda: sim.cluster.group.leave(member), ANSWER_S)
+    if answer is TIMED_OUT:
+        raise CdcError(e.TIMEOUT, "take a member out of the group")
+
+
+def check_removal(sim: Sim, host: str, asker: str, member: str) -> None:
+    """I17: both signs hold, nobody asks more often than it may, and who was wrong waits."""
+    node, target = sim.nodes[host], member.partition("#")[0]
+    if node.proc is None or node.proc.name != asker or node.herder is None:
+        return  # a process that a second one has replaced: its herder is not known any more
+    state = node.herder._state
+    leader, status, settings = state.cluster.leader, state.status, state.settings
+    lease = status.leases.get(target)
+    found = sim.probes.get((host, target), None)
+    boot = _boot_of(sim, member)
+    if found is None or (boot and found == boot):
+        sim.world.violate("I17 removal", f"{asker} takes {member} out, whose address answers")
+    if leader is None or lease is None:
+        return  # it learned of another one between the decision and the request
+    age_s = status.lease_clock_s - lease.seen_s
+    if lease.boot_id == boot and age_s < settings.probe_after_s:
+        sim.world.violate("I17 removal", f"{asker} takes {member} out, whose lease is {age_s:.2f} s old")
+    # The lease of a process that has replaced the leader's says nothing of the leader.
+    own = lease if lease.boot_id == leader.boot_id else None
+    removal = Removal(asker, sim.world.now, member, target, leader.epoch, own)
+    _check_pace(sim, removal, settings.session_timeout_s)
+    sim.removals.append(removal)
+    sim.trace("removal", f"{asker} {member}")
+
+
+def _boot_of(sim: Sim, member: str) -> str:
+    """Returns the boot id of the process that has this member, if it is its worker's present one."""
+    target, process = member.partition("#")[0], member.rpartition("-")[0]
+    node = sim.nodes.get(target)
+    is_present = node is not None and node.is_up and node.proc is not None and node.proc.name == process
+    return node.herder.boot_id if is_present and node is not None and node.herder is not None else ""
+
+
+def _check_pace(sim: Sim, removal: Removal, session_s: float) -> None:
+    before = [one for one in sim.removals if one.asker == removal.asker]
+    if sum(one.member == removal.member and one.lease == removal.lease for one in before) >= ASKS_MAX:
+        sim.world.violate("I17 storm", f"{removal.asker} asks for {removal.member} without end")
+    if before:
+        state = sim.nodes[removal.asker.partition("#")[0]].herder._state  # type: ignore[union-attr]
+        last = before[-1]
+        now = state.status.leases.get(last.worker_id)
+        was_wrong = (
+            last.lease is not None and now is not None and now.boot_id == last.lease.boot_id and now != last.lease
+        )
+        if was_wrong and removal.at - last.at < session_s * 0.5:
+            sim.world.violate("I17 storm", f"{removal.asker} was wrong about {last.member} and goes on")

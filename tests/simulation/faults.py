@@ -206,6 +206,28 @@ class Faults:
             self._cut("cut_status", f"p:{NAMES.status}/0", node.worker_id)
             self.world.at(self.session(0.5, 1.5), lambda: setattr(node, "is_deaf", False))
 
+    def misjudge_leader(self) -> None:
+        """The leader's lease stands still and some followers are refused at its address, but it runs, or is stopped."""
+        node = self.leader()
+        if node is None or node.proc is None:
+            return
+        others = [one.worker_id for one in self.up() if one is not node]
+        refused = self.random.sample(others, self.random.randint(0, len(others)))
+        seconds = self.session(0.3, 0.6, 1.5)
+        self.world.fault("misjudge_leader", f"{node.worker_id} {refused}")
+        node.refuses.update(refused)
+        self.world.at(seconds, lambda: node.refuses.difference_update(refused))
+        if self.random.random() < 0.3:
+            self._pause(node.proc, seconds)
+        else:
+            self._rule(Rule(node.worker_id, f"p:{NAMES.status}/0", 1.0), seconds)
+
+    def flap_leader(self) -> None:
+        """The same again and again, whoever leads."""
+        self.world.fault("flap_leader", "")
+        for number in range(self.random.randint(3, 8)):
+            self.later(number * self.session(0.5), self.misjudge_leader)
+
     # --- membership -------------------------------------------------------------------------------------------------
 
     def twin(self) -> None:
@@ -255,6 +277,18 @@ class Faults:
 
     def cut_group(self) -> None:
         self._cut("cut_group", "group")
+
+    def cut_between(self) -> None:
+        """One worker does not reach another."""
+        up = self.up()
+        if len(up) > 1:
+            one, other = self.random.sample(up, 2)
+            self._cut("cut_between", f"rest:{other.worker_id}", one.worker_id)
+
+    def straggle_group(self) -> None:
+        """Delays requests to the group's coordinator, so that some arrive when their reason is long gone."""
+        self.world.fault("straggle_group", "")
+        self._rule(Rule(service="group", delay_s=self.some(4.0, 12.0), host=self._host()), self.session(0.3, 0.8))
 
     def cut_transactions(self) -> None:
         self._cut("cut_transactions", "txn", self.random.choice((None, "*")))
@@ -374,6 +408,7 @@ class Faults:
                 proc.resume()
         for node in list(self.sim.nodes.values()):
             node.is_deaf = False
+            node.refuses.clear()
             if node.proc is not None:
                 # Clocks that stay an hour apart would let restarts expire before they are read, which is documented.
                 limit_s = CLOCKS_APART_S_MAX / 2

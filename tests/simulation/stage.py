@@ -12,6 +12,7 @@ from typing import Any
 from cdcworker.coordinator.core import supervisor
 from cdcworker.schemas.threads import ThreadDeaths
 
+from .checks import remove_member
 from .clients import AdminClient, Client, Cluster, Consumer, Producer
 from .engine import World
 from .faults import AWAY_S_MAX, CHECK_EVERY_S
@@ -108,6 +109,7 @@ def _replaced(sim: Sim) -> dict[tuple[str, str], Any]:
         # Threads of the simulation are killed with their workers: none of this process has died.
         ("cdcworker.schemas.threads", "THREAD_DEATHS"): ThreadDeaths(),
         ("cdcworker.worker.herder.backends", "members"): lambda *_args: (),
+        ("cdcworker.worker.herder.backends", "remove_member"): lambda _properties, **asked: remove_member(sim, asked),
         ("cdcworker.worker.task.sink_runner", "lookup"): lambda _name: plugin,
         ("cdcworker.worker.source.task_identity", "lookup"): lambda _name: plugin,
         # It looks through all that the process of the simulation holds, at each start of each task.

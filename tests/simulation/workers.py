@@ -61,6 +61,10 @@ class Sim:
     nodes: dict[str, Node] = field(default_factory=dict)
     starts: Counter[AssignedTask] = field(default_factory=Counter)
     executed: Counter[tuple[str, str]] = field(default_factory=Counter)
+    probes: dict[tuple[str, str], str] = field(default_factory=dict)
+    """What the last probe of a worker from a host found: a boot id, or nothing for a refusal."""
+    removals: list[Any] = field(default_factory=list)
+    """All requests to take a leader out, in the order of time."""
 
     def trace(self, kind: str, text: object) -> None:
         self.world.trace(kind, text)
@@ -302,6 +306,8 @@ class Node:
         self.comes_back = True
         self.is_deaf = False
         """Tells whether nothing listens at its address although it runs."""
+        self.refuses: set[str] = set()
+        """The hosts whose connections something on the way refuses, although it runs and listens."""
         sim.nodes[worker_id] = self
 
     @property
@@ -409,7 +415,7 @@ def boot_at(sim: Sim, url: str) -> str:
     client = Client()
 
     def listen() -> Any:
-        if not node.is_up or node.is_deaf:
+        if not node.is_up or node.is_deaf or client.proc.host in node.refuses:
             return ""
         assert node.proc is not None
         return HELD if node.proc.paused or node.herder is None else node.herder.boot_id
@@ -417,6 +423,7 @@ def boot_at(sim: Sim, url: str) -> str:
     answer = client.ask(f"rest:{node.worker_id}", listen, 1.0)
     if answer is TIMED_OUT:
         raise TimeoutError
+    sim.probes[client.proc.host, node.worker_id] = str(answer)
     if not answer:
         raise ConnectionRefusedError
     return str(answer)

@@ -24,7 +24,9 @@ from cdcworker.coordinator.kafka.leadership import (
     join_delay_s,
     members,
 )
+from cdcworker.coordinator.kafka.member_removal import remove_member
 from cdcworker.coordinator.log.leader_claim import ClusterIdentity
+from cdcworker.coordinator.model import Leader
 from cdcworker.coordinator.zookeeper.client import ZkSettings
 from cdcworker.coordinator.zookeeper.leader_writer import ClaimedWriter
 from cdcworker.coordinator.zookeeper.leadership import ZkLeadership
@@ -77,6 +79,10 @@ class ClusterBackend(Protocol):
     def fence(self, transactional_ids: Sequence[str]) -> Mapping[str, CdcError | None]:
         """Fences the producers of these transactional ids; returns the error of each, None for a fenced one. Called on
         its own thread."""
+
+    def remove_leader(self, leader: Leader) -> None:
+        """Ends the leader's place in the election at once, as the end of its session would. CdcError says why that
+        cannot be done. Called on its own thread."""
 
     def topics(self) -> frozenset[str]:
         """Returns the existing topics except those that no connector may read. Called on planning threads."""
@@ -194,6 +200,10 @@ class KafkaBackend:
     def fence(self, transactional_ids: Sequence[str]) -> Mapping[str, CdcError | None]:
         return fence(self._config.kafka, transactional_ids, client_id=f"{self._client_id}-fence")
 
+    def remove_leader(self, leader: Leader) -> None:
+        config, client_id = self._config, f"{self._client_id}-removal"
+        remove_member(config.kafka, group_id=config.group_id, member_id=leader.member, client_id=client_id)
+
     def topics(self) -> frozenset[str]:
         from confluent_kafka import KafkaException
 
@@ -238,6 +248,9 @@ class ZooKeeperBackend(KafkaBackend):
 
     def claim(self) -> LeaderWriter:
         return self._claimed_writer(ClaimedWriter)
+
+    def remove_leader(self, leader: Leader) -> None:
+        self._leadership.remove(leader.member, leader.hint)
 
     def close(self) -> None:
         self._leadership.close()
@@ -314,6 +327,10 @@ class MemoryBackend:
         for name in transactional_ids:
             self._cluster.transactions.init(name)
         return dict.fromkeys(transactional_ids)
+
+    def remove_leader(self, leader: Leader) -> None:
+        with self._cluster.group.lock:
+            self._cluster.group.leave(leader.member)
 
     def topics(self) -> frozenset[str]:
         return frozenset()

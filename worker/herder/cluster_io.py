@@ -25,7 +25,7 @@ from cdcworker.coordinator.core.events import (
     WriteLog,
 )
 from cdcworker.coordinator.log.leader_claim import CLUSTER, ClusterIdentity, identity_conflict, identity_of
-from cdcworker.coordinator.model import TaskId
+from cdcworker.coordinator.model import Leader, TaskId
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import start_thread
 from cdcworker.worker.herder.backends import make_backend
@@ -72,6 +72,7 @@ class ClusterIo:
         self._writing: _Writing | None = None
         self._to_fence: dict[TaskId, None] = {}
         self._fencing: list[tuple[TaskId, ...]] = []
+        self._is_removing = False
 
     # --- start ------------------------------------------------------------------------------------------------------
 
@@ -319,6 +320,25 @@ class ClusterIo:
         if done:
             self._events.append(FencesDone(done, tuple(sorted(failed & set(done)))))
         self._fence_next()
+
+    def remove_leader(self, leader: Leader) -> None:
+        """Ends the place in the election of a leader that is gone. One call runs at a time; the core asks again."""
+        if not self._is_removing:
+            self._is_removing = True
+            start_thread(self._remove, leader, name="remove-leader")
+
+    def _remove(self, leader: Leader) -> None:
+        """Ends the leader's place, on a thread of its own."""
+        try:
+            self._backend.remove_leader(leader)
+            log.warning("leader taken out of the election worker=%s epoch=%d", leader.worker_id, leader.epoch)
+        except CdcError as exc:
+            log.warning("leader not taken out, its session will end worker=%s error=%s", leader.worker_id, exc)
+        finally:
+            self._post(self._removed)
+
+    def _removed(self) -> None:
+        self._is_removing = False
 
     def topics(self) -> frozenset[str]:
         """Returns the topics that a connector could read; called by planning threads."""

@@ -282,6 +282,8 @@ class Herder(SupervisedThread):
                 self._cluster.fence(tasks)
             case events.ProbeWorker():
                 self._prober.probe(command)
+            case events.RemoveLeader(leader):
+                self._cluster.remove_leader(leader)
             case events.Leave(reason, error):
                 log.info("worker leaves reason=%s", reason)
                 self._has_left = True

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cdcworker.connectors.registry import lookup
-from cdcworker.coordinator.core.task_metrics import RETRYING
 from cdcworker.coordinator.log.config_fold import task_set_of
+from cdcworker.coordinator.log.task_metrics import RETRYING
 from cdcworker.coordinator.model import AssignedTask, Connector, JsonObject, TaskId, TaskStatus, View
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import SupervisedThread

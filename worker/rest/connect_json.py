@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cdcworker.coordinator.core.task_metrics import RETRYING
 from cdcworker.coordinator.errors import RECORD_REFUSED
+from cdcworker.coordinator.log.task_metrics import RETRYING
 from cdcworker.coordinator.model import AssignedTask, Connector, TaskId, TaskSet, TaskStatus, View
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.rest.health import HELD_TABLES, health, quarantined_tables

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdcworker.coordinator.core.task_metrics import RETRYING
+from cdcworker.coordinator.log.task_metrics import RETRYING
 from cdcworker.coordinator.model import TaskId, View
 from cdcworker.schemas.threads import end_task, supervised_task
 from cdcworker.worker.rest import connect_json

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
-from cdcworker.coordinator.core.task_metrics import HELD, RETRYING
+from cdcworker.coordinator.log.task_metrics import HELD, RETRYING
 from cdcworker.coordinator.model import TaskStatus
 
 Health = Literal["healthy", "degraded", "failed"]

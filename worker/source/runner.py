@@ -14,10 +14,10 @@ from typing import Any, Final, Protocol
 from cdcworker.connectors.api.source import SourceTask, WritesRecords
 from cdcworker.connectors.telemetry.latency import REPORTED
 from cdcworker.connectors.telemetry.retry_status import RetryStatus
-from cdcworker.coordinator.core.task_metrics import INCOMPLETE
 from cdcworker.coordinator.errors import TASK_FENCED
 from cdcworker.coordinator.kafka import errors as kafka_errors
 from cdcworker.coordinator.log.offset_records import OffsetRecord
+from cdcworker.coordinator.log.task_metrics import INCOMPLETE
 from cdcworker.schemas.change import JsonObject
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.protocol.control import TaskControl

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from cdcworker.connectors.checks import CheckResult, DoctorCheck, ExaminedTarget
-from cdcworker.coordinator.core.task_metrics import INCOMPLETE
+from cdcworker.coordinator.log.task_metrics import INCOMPLETE
 from cdcworker.coordinator.model import Connector
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.diagnostics.doctor import chosen, row

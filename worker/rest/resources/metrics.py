@@ -11,7 +11,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.telemetry.latency import BOUNDS_S
-from cdcworker.coordinator.core.task_metrics import RETRYING
+from cdcworker.coordinator.log.task_metrics import RETRYING
 from cdcworker.coordinator.model import TaskId, View
 from cdcworker.worker.rest import connect_json
 from cdcworker.worker.rest.context import ApiContext

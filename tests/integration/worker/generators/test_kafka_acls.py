@@ -9,6 +9,8 @@ import uuid
 import psycopg
 import pytest
 from cdcworker.coordinator.kafka.internal_topics import TopicNames
+from cdcworker.coordinator.kafka.member_removal import remove_member
+from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.devstack.kafka import QUICK_COMPILER_ONLY, EmbeddedKafka
 from cdcworker.worker.generators.kafka_acls import ALTERED, TASKS, WRITTEN, Acl, ConnectorAcls, acls
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -22,6 +24,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from tests.herders import eventually
 from tests.integration import one_worker
 
 pytestmark = pytest.mark.kafka
@@ -129,6 +132,31 @@ def withdraw(admin: AdminClient, beginning: str, of: ResourceType = ResourceType
     chosen = AclBindingFilter(of, beginning, kind, None, None, AclOperation.ANY, AclPermissionType.ANY)
     (answer,) = admin.delete_acls([chosen]).values()
     assert len(answer.result(30)) == 2
+
+
+def test_a_worker_may_end_the_place_of_a_member_of_its_group_and_of_no_other(guarded, admin):
+    group = f"a{uuid.uuid4().hex[:8]}"
+    allow(admin, acls(ConnectorAcls(group, TopicNames.of_group(group), [f"{group}-lines"], [])))
+    properties = {"bootstrap.servers": guarded.bootstrap, **login("cdc")}
+
+    def removed() -> bool:
+        try:
+            remove_member(properties, group_id=group, member_id="nobody", client_id="test")
+        except CdcError as exc:
+            if exc.code != "kafka.transient":  # a new broker has no coordinator for groups yet
+                raise
+            return False
+        return True
+
+    eventually(removed, what="an answer of the coordinator")
+    with pytest.raises(CdcError) as caught:
+        remove_member(properties, group_id=f"other-{group}", member_id="nobody", client_id="test")
+    assert caught.value.code == "kafka.authorization"
+    wrong = {**properties, "sasl.password": "wrong"}
+    with pytest.raises(CdcError) as caught:
+        remove_member(wrong, group_id=group, member_id="nobody", client_id="test")
+    assert caught.value.code in ("kafka.authentication", "kafka.timeout")
+    assert "wrong" not in str(caught.value)
 
 
 # -- the whole way -------------------------------------------------------------------------------------------------------

@@ -324,6 +324,9 @@ class Node:
         gone = self.world.probes and not (node.is_up and boot_id == command.boot_id)
         self.soon(events.WorkerProbed(command.worker_id, command.boot_id, "gone" if gone else "unknown"))
 
+    def do_RemoveLeader(self, command) -> None:
+        self.world.group.leave(command.leader.member)
+
     def do_StopProducing(self, _command) -> None:
         for process in self.live_processes():
             process.valid_until = self.world.now

@@ -183,6 +183,17 @@ def test_a_refreshed_proof_changes_nothing():
     assert state_machine.view(driver.state, events.Now(driver.now, 0)).is_leader
 
 
+def test_the_leader_record_names_its_place_in_the_election_and_another_place_is_another_claim():
+    driver = Driver()
+    driver.feed(events.TermChanged(Term(b"proof", 1, member="m1")))
+    (write,) = of(driver.feed(events.Claimed()), events.WriteLog)
+    assert write.records[0].value["member"] == "m1"
+    driver.commit(write)
+    assert not of(driver.feed(events.TermChanged(Term(b"new", 2, member="m1"))), events.Claim)
+    assert of(driver.feed(events.TermChanged(Term(b"other", 3, member="m2"))), events.Claim)
+    assert not state_machine.view(driver.state, events.Now(driver.now, 0)).is_leader
+
+
 def test_a_failed_claim_is_tried_again_with_back_off():
     driver = Driver()
     driver.feed(events.TermChanged(TERM))

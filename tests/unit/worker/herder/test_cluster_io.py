@@ -18,7 +18,7 @@ from cdcworker.coordinator.core.events import (
 )
 from cdcworker.coordinator.kafka.end_offsets import OpenTransaction
 from cdcworker.coordinator.kafka.internal_topics import TopicNames
-from cdcworker.coordinator.model import TaskId
+from cdcworker.coordinator.model import Leader, TaskId
 from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.worker.herder import backends, log_tail
 from cdcworker.worker.herder import cluster_io as herd_kafka
@@ -426,6 +426,27 @@ def test_what_could_not_be_fenced_is_told(rig, monkeypatch):
     rig.kafka.fence([TaskId("c", 0), TaskId("c", 1)])
     rig.settle()
     assert rig.turn() == [FencesDone((TaskId("c", 0), TaskId("c", 1)), failed=(TaskId("c", 1),))]
+
+
+def test_a_leader_that_is_gone_is_taken_out_by_its_member_id_one_call_at_a_time(rig, monkeypatch):
+    free, calls = threading.Event(), []
+
+    def slow(_properties, *, group_id, member_id, client_id):
+        calls.append((group_id, member_id, client_id))
+        assert free.wait(10)
+        raise CdcError(INTERNAL, "no answer")
+
+    monkeypatch.setattr(backends, "remove_member", slow)
+    leader = Leader(1, "w2", "b2", "http://w2", 7, "m2")
+    for _ in range(3):
+        rig.kafka.remove_leader(leader)
+    free.set()
+    rig.settle()
+    assert calls == [("g", "m2", "cdcworker-w1-removal")]
+    rig.kafka.remove_leader(leader)
+    rig.settle()
+    assert len(calls) == 2
+    assert rig.turn()[1:] == []
 
 
 def test_a_fence_that_is_asked_for_twice_is_done_when_both_are(rig, monkeypatch):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cdcworker.coordinator.core.task_metrics import METRICS_MAX, merge_metrics, with_failure
+from cdcworker.coordinator.log.task_metrics import METRICS_MAX, merge_metrics, with_failure
 
 
 def tries(since, count, code="c"):
