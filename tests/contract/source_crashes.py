@@ -186,7 +186,7 @@ class CrashStage(ABC):
             "tasks.max": "2",
             **self.more,
         }
-        data = {**self.cluster.spec(0, self.epoch).to_json(), "task": number}
+        data = {**self.cluster.task_spec({}, self.epoch).to_json(), "task": number}
         if self.delivery == LOOSE:
             data["session_timeout_s"] = LOOSE_SESSION_S
         return TaskSpec.from_json({**data, "config": config, "state_dir": str(self._state_dir)})

@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from cdcworker.connectors.api.opened import Closes
 from cdcworker.connectors.api.record_target import RecordBatch, RecordTarget, TargetPlace, TargetRecord
+from cdcworker.connectors.kit.connector_classes import KitSink
 from cdcworker.connectors.record_sink.connector import RecordSink
 from cdcworker.connectors.transforms.data import ConnectSchema, Header, struct
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.conformance.findings import Check, limited, require
 from cdcworker.worker.conformance.harness import GoesAway, SinkHarness
-from cdcworker.worker.conformance.source_checks import STRANGE, check_definition
+from cdcworker.worker.conformance.source_checks import STRANGE, check_config, check_keys
 
 _TEXT: Final = ConnectSchema("string", optional=True)
 _ROW: Final = struct(("id", ConnectSchema("int64")), ("text", _TEXT), name="kit.Row")
@@ -72,7 +73,9 @@ class SinkChecks:
         return out
 
     def config(self) -> None:
-        check_definition(self._class.config_def, self._config, self._harness.unfit)
+        check_config(self._class.config_def, self._config, self._harness.unfit)
+        if issubclass(self._class, KitSink):
+            check_keys(self._class.plugin.keys)
 
     def durable(self) -> None:
         with self.opened() as target:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from cdcworker.connectors.api.context import TaskContext
 from cdcworker.connectors.api.source import SourceTask
-from cdcworker.connectors.config import secret_names
-from cdcworker.connectors.config.definition import MASK, ConfigDef
+from cdcworker.connectors.config.definition import MASK, ConfigDef, ConfigKey
 from cdcworker.connectors.kit.connector_classes import KitSource
 from cdcworker.schemas.change import JsonObject
 from cdcworker.schemas.errors import CODES, CdcError
@@ -38,9 +37,8 @@ STRANGE: Final = (
 FOREIGN: Final[JsonObject] = {"v": 99, "offset": "elsewhere"}
 
 
-def check_definition(definition: ConfigDef, config: Mapping[str, str], unfit: Mapping[str, str]) -> None:
-    """A valid config is taken and an invalid one refused by its code; every key says what it is for, and secrets have names
-    by which they are masked even where the plugin is not."""
+def check_config(definition: ConfigDef, config: Mapping[str, str], unfit: Mapping[str, str]) -> None:
+    """Raises Problem unless a valid config is taken and an invalid one refused by its code."""
     definition.require_valid(config)
     try:
         definition.parse({**config, **unfit})
@@ -48,14 +46,19 @@ def check_definition(definition: ConfigDef, config: Mapping[str, str], unfit: Ma
         require(error.code == "config.invalid", f"a config that is not valid is refused with {error.code}")
     else:
         raise Problem(f"a config with {', '.join(sorted(unfit))} that is not valid is taken")
-    for key in definition.keys.values():
+
+
+def check_keys(keys: Iterable[ConfigKey]) -> None:
+    """Raises Problem unless each key of a plugin says what it is for, and secrets have names by which they are masked even on
+    workers that do not have the plugin."""
+    for key in keys:
         require(key.doc, f"the key {key.name} does not say what it is for")
         if key.type == "PASSWORD":
             shown = ConfigDef(()).shown(key.name, "probe")
             require(
-                shown == MASK, f"the secret {key.name} is shown where the plugin is not: name it .password or .secret"
+                shown == MASK,
+                f"the secret {key.name} is shown where the plugin is not: end its name in .password or .secret",
             )
-        require(secret_names.name(key.name) == key.name, f"the name of the key {key.name} would be masked")
 
 
 class Limits(NamedTuple):
@@ -135,7 +138,9 @@ class SourceChecks:
             return out
 
     def config(self) -> None:
-        check_definition(self._class.config_def, self._config, self._harness.unfit)
+        check_config(self._class.config_def, self._config, self._harness.unfit)
+        if issubclass(self._class, KitSource):
+            check_keys(self._class.plugin.keys)
 
     def order(self) -> None:
         before = self._written()

@@ -12,7 +12,7 @@ from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema, D
 from cdcworker.connectors.transforms.function_transform import TransformPlugin
 from cdcworker.worker.conformance.findings import Check, Problem, limited, require
 from cdcworker.worker.conformance.harness import TransformHarness
-from cdcworker.worker.conformance.source_checks import STRANGE, check_definition
+from cdcworker.worker.conformance.source_checks import STRANGE, check_config, check_keys
 
 SECOND: Final = 1.0
 _TEXT: Final = ConnectSchema("string", optional=True)
@@ -44,7 +44,8 @@ class TransformChecks:
 
     def config(self) -> None:
         if self._harness.unfit is not None:
-            check_definition(self._definition, self._harness.config, self._harness.unfit)
+            check_config(self._definition, self._harness.config, self._harness.unfit)
+        check_keys(self._plugin.keys)
 
     def same(self) -> None:
         first = [copy.deepcopy(self.apply(copy.deepcopy(record))) for record in self._harness.records]
