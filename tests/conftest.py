@@ -89,7 +89,7 @@ def missing(part: str) -> str | None:
             if find_engine() is None:
                 return f"{part}: its engine is not here (make servers)"
         elif part == "redis":
-            from tests.redis_server import find_program as find_redis
+            from tests.queue_servers.redis_server import find_program as find_redis
 
             if find_redis() is None:
                 return f"{part}: its server is not here (make servers)"
@@ -309,7 +309,7 @@ def clickhouse(devstack_dir: Path):
 @pytest.fixture(scope="session")
 def redis(devstack_dir: Path):
     """The session's server of Redis: `.client`, `.config()`, `.kill()`, `.start()`. Tests that use it have the marker `redis`."""
-    from tests.redis_server import RedisServer, find_program
+    from tests.queue_servers.redis_server import RedisServer, find_program
 
     program = find_program()
     assert program is not None

@@ -149,7 +149,7 @@ class InRedis:
     def write(self, place: str, rows: list[Any]) -> None:
         import redis
 
-        from tests.redis_server import PASSWORD
+        from tests.queue_servers.redis_server import PASSWORD
 
         client = redis.Redis(port=self._server.port, password=PASSWORD, protocol=2)
         for texts in batches(rows):
@@ -166,7 +166,7 @@ class InRedis:
 
 @contextlib.contextmanager
 def redis_server(folder: Path) -> Iterator[Server]:
-    from tests.redis_server import RedisServer, find_program
+    from tests.queue_servers.redis_server import RedisServer, find_program
 
     program = find_program()
     if program is None:

@@ -178,6 +178,10 @@ def _value_keys() -> Iterable[ConfigKey]:
     yield ConfigKey(
         "redis.member.template", default="${key}", group=group, validator=_template, doc="What a SET holds of each row.",
     )  # fmt: skip
+
+
+def _keeping_keys() -> Iterable[ConfigKey]:
+    group = "Values"
     yield ConfigKey(
         "redis.stream.fields", group=group, validator=one_of("event", "row"), recommended=("event", "row"),
         doc="What an entry of a STREAM has. event: id, topic, partition, offset, timestamp, key and value, the last two as JSON. row: id and"
@@ -233,7 +237,7 @@ def _checks(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 _STEP: Final = "Each record is written by a script, which is one step."
 CONFIG_DEF: Final[ConfigDef] = config_def(
-    [*_place_keys(), *tls_keys("redis.ssl."), *_value_keys()],
+    [*_place_keys(), *tls_keys("redis.ssl."), *_value_keys(), *_keeping_keys()],
     {
         "redis.multiexec": _STEP,
         "redis.charset": "Texts are UTF-8.",

@@ -18,9 +18,9 @@ from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.devstack.ports import free_ports
 
 from tests.certificates import Authority
+from tests.queue_servers.redis_server import PASSWORD, RedisServer, find_program
+from tests.queue_servers.tls_front import TlsFront
 from tests.record_sinks import wait
-from tests.redis_server import PASSWORD, RedisServer, find_program
-from tests.tls_front import TlsFront
 
 pytestmark = pytest.mark.redis
 GONE = object()
