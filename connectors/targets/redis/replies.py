@@ -15,7 +15,9 @@ _NOT_NOW: Final = (
     "BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN", "UNBLOCKED",
 )  # fmt: skip
 _LOGIN: Final = ("NOAUTH", "NOPERM", "WRONGPASS")
-_WORD: Final = re.compile(rf"\b({'|'.join((*_NOT_NOW, *_LOGIN, 'WRONGTYPE'))})\b")
+_WORD: Final = re.compile(r"\b[A-Z]{3,}\b")
+"""Codes of errors are upper-case words; only those that stand here are told."""
+_TOLD: Final = frozenset({*_NOT_NOW, *_LOGIN, "WRONGTYPE"})
 _REFUSED: Final = (
     exceptions.AuthenticationError,
     exceptions.AuthenticationWrongNumberOfArgsError,
@@ -41,7 +43,7 @@ def error_of(found: exceptions.RedisError) -> CdcError:
         return TargetUnavailable(TARGET_UNAVAILABLE, f"Redis does not answer ({type(found).__name__})")
     if re.match(r"(ERR )?unknown command|.*Unknown Redis command", text):
         return CdcError(TARGET_REFUSES, "the server does not know a command: redis.type=JSON needs its JSON module")
-    word = match[1] if (match := _WORD.search(text)) else ""
+    word = next((found for found in _WORD.findall(text) if found in _TOLD), "")
     if word in _LOGIN:
         return CdcError(TARGET_REFUSES, f"Redis refuses the login, or the user may not do this ({word})")
     if word in _NOT_NOW:

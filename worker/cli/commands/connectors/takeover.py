@@ -56,8 +56,8 @@ def import_() -> None:
 def import_debezium(remote: RemoteCluster, **options: Any) -> None:
     """Take over a connector of Debezium for PostgreSQL, MySQL or MariaDB, with its slot, its topics and its position.
 
-    It is stopped in Kafka Connect, and ours goes on behind the last record that it has written: none is missed, and none
-    comes twice. Its config there stays, so that it can be given back: `cdcworker export debezium`.
+    It is stopped in Kafka Connect, and ours goes on behind the last offset that it has stored: no change is missed, and
+    only what it has written behind that comes again. Its config there stays, so that it can be given back: `cdcworker export debezium`.
     """
     former = _former(options)
     _, given = read_config(None, options["settings"])
