@@ -82,6 +82,7 @@ async def _in_debeziums_form(api: ApiContext, request: Request, connector: Conne
     if not isinstance(service, TranslatesOffsets):
         raise e.not_available("Offsets in Debezium's form")
     await stopped(api, connector)
+    await _ended(api, connector)
     found = await off_loop(api, request, lambda: service.to_debezium(connector))
     items = [{"partition": dict(item.partition), "offset": item.offset} for item in found.offsets]
     return JSONResponse({"offsets": items, "notes": list(found.notes)})
@@ -212,9 +213,28 @@ async def stopped(api: ApiContext, connector: Connector, timeout_s: float | None
     await api.until(lambda: standing() is not None, timeout_s)
     barrier = standing()
     if barrier is None:
-        headers = {"Retry-After": str(e.RETRY_AFTER_S), "X-CDC-Reason": "tasks"}
-        raise e.RestError(409, "The connector's tasks are still being stopped", e.CONFLICT, headers=headers)
+        raise _still_stopping()
     return barrier
+
+
+async def _ended(api: ApiContext, connector: Connector) -> None:
+    """Waits until no worker has a task of a stopped connector: one that is still to be stopped stores further positions, which only
+    a change of offsets fences. RestError 409 where that is not so within the time of reads."""
+
+    def has_ended() -> bool:
+        assignments = api.view().state.assignments.values()
+        return not any(task.connector == connector.name for one in assignments for task in (*one.tasks, *one.revoke))
+
+    await api.until(has_ended)
+    if not has_ended():
+        raise _still_stopping()
+    # A task that ended with an error, or whose worker is lost, is fenced from now on.
+    await stopped(api, connector)
+
+
+def _still_stopping() -> e.RestError:
+    headers = {"Retry-After": str(e.RETRY_AFTER_S), "X-CDC-Reason": "tasks"}
+    return e.RestError(409, "The connector's tasks are still being stopped", e.CONFLICT, headers=headers)
 
 
 def _interrupted(error: CdcError) -> e.RestError:

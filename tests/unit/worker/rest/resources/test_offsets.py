@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from cdcworker.coordinator.model import FencedTasks, TaskSet
+from cdcworker.coordinator.model import AssignedTask, Assignment, FencedTasks, TaskSet
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.offsets import model as offsets
-from cdcworker.worker.offsets.model import ConnectorOffset
+from cdcworker.worker.offsets.model import ConnectorOffset, Translation
 from cdcworker.worker.rest.resources import offsets as rest
 from cdcworker.worker.security.access import CALLER, Caller, Grant
 
@@ -122,6 +122,23 @@ def test_a_connector_whose_tasks_are_still_being_stopped_is_409(client, cluster,
         cluster.state.task_sets["c"] = TaskSet("inc-1", 0, (), task_epoch=BARRIER)
         pending = (0,) if "c" not in cluster.state.fenced else ()
         cluster.state.fenced["c"] = FencedTasks(0, pending)
+
+
+def test_debezium_gets_no_position_while_a_task_may_store_another(connect, herder, cluster, stopped, kept):
+    stopped()
+    kept.from_debezium = lambda _connector, changes: Translation(changes)
+    kept.to_debezium = lambda _connector: Translation([ConnectorOffset({"server": "s"}, {"lsn": 8})])
+    client = connect(herder, offsets=kept)
+    task = AssignedTask("c", "inc-1", 0, BARRIER - 1)
+    for held in ({"tasks": (task,)}, {"revoke": (task,)}, {}):
+        cluster.state.assignments["w"] = Assignment("boot", **held)
+        answer = client.get("/connectors/c/offsets?form=debezium")
+        assert answer.status_code == (409 if held else 200)
+        if held:
+            assert (answer.headers["retry-after"], answer.headers["x-cdc-reason"]) == ("1", "tasks")
+    assert answer.json() == {"offsets": [{"partition": {"server": "s"}, "offset": {"lsn": 8}}], "notes": []}
+    cluster.state.fenced["c"] = FencedTasks(0, (0,))
+    assert client.get("/connectors/c/offsets?form=debezium").status_code == 409
 
 
 @pytest.mark.parametrize(
