@@ -38,6 +38,10 @@ _SHARED: Final = (
     "several changes have the LSN at which Debezium stopped, and its offset does not say how many it has written: those behind the "
     "first come again"
 )
+_CUT: Final = (
+    "several changes have the LSN at which the connector stopped, and Debezium before 3.7 does not count them: those that are written "
+    "already come again"
+)
 
 
 def is_debezium(offset: Mapping[str, Any]) -> bool:
@@ -86,16 +90,29 @@ def to_offset(settings: PostgresSettings, position: StoredPosition) -> Translate
     if position.snapshot and progress_of(position.snapshot).loads:
         raise CdcError(debezium.SNAPSHOT_UNFINISHED, "the connector has not ended its snapshots")
     safe = position.safe_lsn
-    offset: JsonObject = {LSN: safe, PROCESSED: safe, COMMIT: safe, TYPE: "COMMIT", "ts_usec": position.ts_ms * 1000}
+    # As after a snapshot: Debezium hands on whatever the slot sends from there. With the LSN of a commit it would look for the message
+    # there, and before 3.7 it leaves out a transaction under way of which a change lies just behind the commit.
+    offset: JsonObject = {LSN: safe, "ts_usec": position.ts_ms * 1000}
     if position.part is None:
         return TranslatedOffset(offset)
     try:
         with connect(settings, f"{APPLICATION}:position") as catalog, slot_reader(settings, catalog) as reader:
-            found, events = _message(reader.messages(safe), *position.part)
+            last = _last_whole(reader.messages(safe), *position.part)
     except psycopg.Error as exc:
         raise translate(exc, {"slot": settings.slot}) from exc
-    offset |= {LSN: found.lsn, PROCESSED: found.lsn, TYPE: _TYPES[found.kind], "txId": found.begin.xid, EVENTS: events}
-    return TranslatedOffset(debezium.with_orders(offset, f"{found.begin.xid}:{found.begin.final_lsn}", position.orders))
+    if last is None:
+        return TranslatedOffset(offset, (_CUT,))
+    found, events = last
+    offset |= {
+        LSN: found.lsn,
+        PROCESSED: found.lsn,
+        COMMIT: safe,
+        TYPE: _TYPES[found.kind],
+        "txId": found.begin.xid,
+        EVENTS: events,
+    }
+    offset = debezium.with_orders(offset, f"{found.begin.xid}:{found.begin.final_lsn}", position.orders)
+    return TranslatedOffset(offset, (_CUT,) if found.number < position.part[1] else ())
 
 
 def _confirmed(settings: PostgresSettings, slot: ReplicationSlot | None) -> int:
@@ -117,8 +134,10 @@ def _events(offset: Mapping[str, Any]) -> int:
 
 
 def _is_begun(offset: Mapping[str, Any]) -> bool:
-    """Whether the record of the offset is one of inside a transaction."""
-    return offset.get(TYPE) not in ("BEGIN", "COMMIT") and offset.get(COMMIT) is not None
+    """Whether the record of the offset is one of inside a transaction. The first transaction behind a snapshot has no commit before
+    it, and an offset of the snapshot itself has no kind of message either."""
+    kind = offset.get(TYPE)
+    return kind not in ("BEGIN", "COMMIT") and (kind or offset.get(COMMIT)) is not None
 
 
 def _part(messages: Iterable[SlotMessage], lsn: int, events: int) -> tuple[tuple[int, int] | None, list[str]]:
@@ -138,15 +157,19 @@ def _part(messages: Iterable[SlotMessage], lsn: int, events: int) -> tuple[tuple
     return ((found.begin.final_lsn, found.number) if found else None), []
 
 
-def _message(messages: Iterable[SlotMessage], commit_lsn: int, count: int) -> tuple[SlotMessage, int]:
-    """Returns a transaction's message of that number, and how many there are at its LSN up to it."""
-    at, seen = -1, 0
+def _last_whole(messages: Iterable[SlotMessage], commit_lsn: int, count: int) -> tuple[SlotMessage, int] | None:
+    """Returns the last of a transaction's first messages, so many, behind which another LSN follows, and how many there are at its
+    LSN; None where there is none, since the first LSN goes on behind them."""
+    last: SlotMessage | None = None
+    found: tuple[SlotMessage, int] | None = None
+    at_lsn = 0
     for message in messages:
-        if message.begin.final_lsn != commit_lsn or message.is_commit:
+        if message.begin.final_lsn != commit_lsn:
             continue
-        seen = seen + 1 if message.lsn == at else 1
-        at = message.lsn
-        if message.number == count:
-            return message, seen
+        if last and message.lsn != last.lsn:
+            found, at_lsn = (last, at_lsn), 0
+        if last and last.number == count:
+            return found
+        last, at_lsn = message, at_lsn + 1
     where = {"commit_lsn": format_lsn(commit_lsn)}
     raise CdcError(debezium.TRANSACTION_MISSING, "the slot does not hold the transaction", where=where)
