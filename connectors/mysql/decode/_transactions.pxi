@@ -4,7 +4,7 @@ cdef enum:
     NO_GTID = 0
     MYSQL_GTID = 1
     MARIADB_GTID = 2
-    GTID_TEXT_MAX = 64
+    GTID_TEXT_MAX = 96  # a UUID, a tag of 32 letters and a number, with colons between them, have 89
     SOURCE_BYTES = 16
     GATHERED_MAX = 64   # records from which on the next transaction begins a part of its own
     PIECES = 3
@@ -77,22 +77,25 @@ cdef class Transactions(Core):
 
     def enter(self, int64_t last, int64_t index, tuple transaction):
         """The decoder stands behind so many rows of this transaction: (number, commit's time in microseconds, server id, GTID as text,
-        thread or -1, whether a commit ends it). None: between two."""
+        thread or -1, whether a commit ends it). None: between two. Returns whether what follows may be read here; else the decoder reads
+        the transaction to its end."""
         cdef bytes text
         self.last, self.index = last, index
-        self.inside = transaction is not None
-        self.begun = self.ended = False
+        self.inside = self.begun = self.ended = False
         self.mark = self.mark_total = self.mark_largest = 0
         if transaction is None:
-            return
-        self.number, self.commit_us, self.server_id, gtid, self.thread, self.group = transaction
+            return True
+        number, us, server_id, gtid, thread, group = transaction
         text = gtid.encode()
-        if len(text) > GTID_TEXT_MAX or not 0 <= self.commit_us <= COMMIT_US_MAX:
-            raise ValueError("a transaction that is the decoder's")
+        if len(text) > GTID_TEXT_MAX or not 0 <= us <= COMMIT_US_MAX:
+            return False
+        self.number, self.commit_us, self.server_id, self.thread, self.group = number, us, server_id, thread, group
         # Its GTID is the decoder's to pass on.
         self.gtid.kind, self.gtid.text_size = NO_GTID, <int>len(text)
         memcpy(self.gtid.text, PyBytes_AsString(text), <size_t>len(text))
         self.gathered_ms = self.commit_us // 1000
+        self.inside = True
+        return True
 
     def taken(self):
         """What was met since this was asked: the parts that end with a commit; the GTIDs that have passed, but for that of a transaction

@@ -109,26 +109,28 @@ class NativeLog:
         if layouts != self._layouts:
             self._core.forget()
             self._layouts, self._reads = layouts, -1
-        if self._reads != parts.events.reads:
-            self._follow()
+        if self._reads != parts.events.reads and not self._follow():
+            return False
         tails = self._rows.tails.now()
         if tails is not self._set_tails:
             self._core.set_tails(*(tails[op] for op in "cud"))
             self._set_tails = tails
         return True
 
-    def _follow(self) -> None:
-        """Tells the core where the reader and the decoder stand."""
+    def _follow(self) -> bool:
+        """Tells the core where the reader and the decoder stand. Returns whether it can go on from there."""
         events, decoder, core = self._parts.events, self._parts.decoder, self._core
         begun, place = decoder.transaction, events.place
         told = None
         if begun is not None:
             thread = _NO_THREAD if begun.thread is None else begun.thread
             told = begun.number, begun.commit_us, begun.server_id, begun.gtid, thread, begun.is_group
-        core.enter(self._parts.numbers.last, decoder.index, told)
+        if not core.enter(self._parts.numbers.last, decoder.index, told):
+            return False
         core.checksums = events.has_checksums
         core.stand(place.position, write_string(place.file), events.tables.current)
         self._reads = events.reads
+        return True
 
     def _bind(self, raw: bytes) -> bool:
         """Makes the layout of the table whose map this is known; returns whether it has one."""

@@ -61,8 +61,8 @@ class _Run:
     def encoded(self, source: JsonObject) -> bytes:
         values = [source.get(name) for name, _ in self._fields]
         if values != self._values:
-            self._values = values
             self._bytes = b"".join([write(value) for (_, write), value in zip(self._fields, values, strict=True)])
+            self._values = values
         return self._bytes
 
 
@@ -118,8 +118,13 @@ class NativeRows:
             return False
         op = _OPS[head.operation]
         if source is not None:
+            try:
+                encoded = self._source.encoded(source)
+            except OverflowError:
+                # A commit's time whose nanoseconds have no 64 bits: who encodes the decoder's changes names the table.
+                return False
             self._ts_ms = source["ts_ms"]
-            self._core.set_event(*self._source.encoded(source), self.tails.now()[op])
+            self._core.set_event(*encoded, self.tails.now()[op])
         self._event = layout, ord(op), rows.data, (head.before, head.after)
         return True
 

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ..binlog import made
+from ..binlog.test_mysql_events import TAGGED, tagged, varlen
 from . import log_streams as logs
 from .log_streams import Stream, outcome
 from .row_events import MODES, SAMPLE, SAMPLE_TABLE, image, native, needs_native, rows_event
@@ -129,6 +130,26 @@ def test_a_turn_ends_when_its_room_is_taken_by_what_was_written():
     assert len(driven.records) == 100
     assert len(driven.sizes) > 5
     assert max(driven.sizes) < 10_000 + largest
+
+
+def beginning(stream: Stream, begin: bytes) -> Stream:
+    """The log with this event where one of its transactions has its GTID."""
+    return stream._replace(events=tuple(begin if event[4] == EventType.GTID else event for event in stream.events))
+
+
+def test_rows_of_a_transaction_with_the_longest_tag_are_read_natively():
+    tag = (3, varlen(32) + b"b" * 32)
+    stream = beginning(one_row(1, is_mariadb=False), tagged([*TAGGED[:3], tag, *TAGGED[4:]]))
+    found, expected = outcome(stream, fast=True), outcome(stream, fast=False)
+    assert found[:4] == expected[:4]
+    assert found.in_python == 4
+
+
+@pytest.mark.parametrize("us", [8_000_000_000_000_001, (1 << 55) - 1])
+def test_a_transaction_from_a_time_that_the_core_does_not_know_is_the_decoders(us):
+    stream = beginning(one_row(1, is_mariadb=False), logs.mysql_gtid(3, us))
+    found, expected = outcome(stream, fast=True), outcome(stream, fast=False)
+    assert found[:4] == expected[:4]
 
 
 def test_a_wrong_checksum_is_refused_with_its_place():
