@@ -161,6 +161,11 @@ def test_a_value_that_was_not_sent_is_taken_from_the_change_before_it():
     assert step.written == {frozenset(): [(1, "long")], frozenset({1}): [(2, missing)]}
 
 
+def test_a_row_behind_a_deletion_has_no_value_of_the_deleted_one():
+    (step,) = steps([change("d", 1), change("c", 1, "__debezium_unavailable_value")])
+    assert step.written == {frozenset(): [(1, None)]}
+
+
 def test_a_record_without_a_schema_or_a_key_is_refused():
     for record in (
         TargetRecord("id-0-1", "t", 0, 1, 0, KEY, {"id": 1}, None, {"id": 1}),
@@ -196,3 +201,16 @@ def test_literals_of_mysql():
     assert made(decimal, "decimal(5,2)", b"\x01\x00") == "2.56"
     zoned = {"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"}
     assert made(zoned, "datetime(6)", "2024-01-01T02:00:00+02:00") == "'2024-01-01 00:00:00'"
+
+
+def test_numbers_that_come_as_texts_are_numbers_in_statements_of_mysql():
+    column = target_column("x", {"name": "x", "type": "string", "cdc.type": "numeric(5,2)"})
+    assert column.kind == "decimal_words"
+    made = mysql_values.literal_of(column, "decimal(5,2)")
+    assert [made(text) for text in ("1.50", "1e2", "1e999999999", "NaN")] == ["1.50", "100", "'1e999999999'", "null"]
+    for text in ("(select 42) * 1", "1) or (1=1", "\u0663) or 1", "1; drop table t -- 1"):
+        with pytest.raises(ArithmeticError):
+            made(text)
+    span = target_column("x", {"name": "x", "type": {"type": "long", "connect.name": "io.debezium.time.MicroDuration"}})
+    with pytest.raises(ValueError, match="invalid literal"):
+        mysql_values.literal_of(span, "bigint")("(select 42)")
