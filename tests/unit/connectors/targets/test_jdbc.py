@@ -57,7 +57,8 @@ def steps(records, **more):
     [
         "jdbc:oracle://a/b", "postgresql://a/b", "jdbc:postgresql://a", "jdbc:postgresql://u:p@a/b", "jdbc:postgresql://a/b?user=x",
         "jdbc:postgresql://a/b?password=x", "jdbc:postgresql://a:0/b", "jdbc:postgresql://a:99999/b", "jdbc:postgresql://a/b?nope=1",
-        "jdbc:postgresql://a/b?sslmode=maybe", "jdbc:mysql://a:1,b:2/d", "",
+        "jdbc:postgresql://a/b?sslmode=maybe", "jdbc:mysql://a:1,b:2/d", "", "jdbc:postgresql://a/b%00c",
+        "jdbc:postgresql://a/b?currentSchema=a%0Ab", "jdbc:mysql://(host=a,port=1)/b", "jdbc:postgresql://%2Ftmp/b",
     ],
 )  # fmt: skip
 def test_connection_strings_that_are_refused(text):
@@ -75,6 +76,7 @@ def test_what_connection_strings_say():
     assert (found.sslmode, found.sslrootcert) == ("verify-full", "system")
     mysql = url.parsed("jdbc:mysql://a/d?sslMode=VERIFY_IDENTITY&serverTimezone=UTC&rewriteBatchedStatements=true")
     assert (mysql.kind, mysql.ports, mysql.sslmode, mysql.schema) == ("mysql", (3306,), "verify-full", "d")
+    assert url.parsed("jdbc:postgresql://a/d?currentSchema=").schema == "public"
     assert url.parsed("jdbc:postgresql://a/d?ssl=true").sslmode == "verify-full"
     assert url.parsed("jdbc:mariadb://a/d?useSSL=false").sslmode == "disable"
 
