@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import threading
 import uuid
+from pathlib import Path
 
 import pytest
 from cdcworker.connectors.api.record_target import RecordBatch, TargetPlace, TargetRecord, TargetUnavailable
 from cdcworker.connectors.config import allowed_hosts, tls_policy
 from cdcworker.connectors.config.allowed_hosts import HostPolicy
-from cdcworker.connectors.targets.redis.config import CONFIG_DEF
+from cdcworker.connectors.targets.redis.config import CONFIG_DEF, TYPES
 from cdcworker.connectors.targets.redis.target import RedisTarget
 from cdcworker.connectors.transforms.data import ConnectSchema, Field, Header
 from cdcworker.schemas.errors import CdcError
@@ -204,6 +206,26 @@ def test_a_wrong_password_halts_and_no_memory_is_waited_for(redis, opened, name)
         redis.client.config_set("maxmemory", 0)
     target.write(RecordBatch([change(1, {"a": 1})]))
     assert redis.client.xlen(name) == 1
+
+
+def test_the_rights_that_the_docs_name_are_enough(redis, opened, name):
+    page = (Path(__file__).parents[4] / "docs" / "how-to" / "write-to-redis.md").read_text()
+    words = re.search(r"ACL SETUSER sink (.*?)```", page, re.DOTALL)[1].split()
+    redis.client.execute_command("ACL", "SETUSER", name, *words)
+    login = {"redis.username": name, "redis.password": "PASSWORD"}
+    missing = "__debezium_unavailable_value"
+    try:
+        for kind in TYPES:
+            target = opened(redis.config(type=kind, key_template=f"{name}:{kind}:${{key}}") | login)
+            target.write(RecordBatch([change(1, after(id=1, a="x")), change(2, after(id=1, a=missing, b=missing))]))
+            if kind != "STREAM":
+                target.write(RecordBatch([change(3, GONE)]))
+            assert target.check() == []
+        opened(redis.config(key_template=name, stream_once="false") | login).write(
+            RecordBatch([change(1, after(id=1))])
+        )
+    finally:
+        redis.client.execute_command("ACL", "DELUSER", name)
 
 
 def test_a_replica_that_is_not_there_keeps_a_batch_from_counting(redis, opened, name):
