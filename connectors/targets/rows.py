@@ -1,16 +1,19 @@
-"""What a record says of the row that its key names: for targets that hold the current state."""
+"""What a record says of the row that its key names: for targets that hold the current state. Also which of its values the source did
+not send, because they are stored beside the row and have not changed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from cdcworker.connectors.api.record_target import TargetRecord
 from cdcworker.connectors.record_sink.errors import RECORD_REFUSED
-from cdcworker.connectors.transforms.data import ConnectSchema
+from cdcworker.connectors.transforms.data import ConnectSchema, Header
+from cdcworker.schemas.encode import UNCHANGED_HEADER
 from cdcworker.schemas.errors import CdcError
 
 _ENVELOPE: Final = frozenset(("before", "after", "op"))
+_UNSENT_TYPES: Final = (str, bytes, list, dict)
 _DELETED: Final = "__deleted"
 """The field by which ExtractNewRecordState marks a deletion that it has rewritten."""
 
@@ -50,3 +53,21 @@ def _inside(schema: ConnectSchema | None, envelope: Mapping[str, Any]) -> Row | 
         return None
     after = schema.by_name.get("after") if schema is not None and schema.type == "struct" else None
     return Row(after, envelope["after"])
+
+
+class Placeholder:
+    """What a source writes for a value that it did not send, in the forms that Debezium gives it: text, bytes, an array or a map."""
+
+    def __init__(self, text: str) -> None:
+        data = text.encode()
+        self._forms = (text, data, [text], list(data), {text: text})
+
+    def stands(self, value: Any) -> bool:
+        """Returns whether a value is one of its forms."""
+        return isinstance(value, _UNSENT_TYPES) and value in self._forms
+
+
+def unsent_columns(headers: Sequence[Header]) -> list[int]:
+    """Returns which columns the source did not send, where their types have no placeholder: by their place in its row."""
+    texts = [header.value for header in headers if header.key == UNCHANGED_HEADER and isinstance(header.value, bytes)]
+    return [int(part) for text in texts for part in text.split(b",") if part.isdigit()]

@@ -12,12 +12,13 @@ from cdcworker.connectors.record_sink.errors import RECORD_REFUSED
 from cdcworker.connectors.targets.jdbc.naming import TableName, TableNames
 from cdcworker.connectors.targets.jdbc.rules import WriteRules
 from cdcworker.connectors.targets.jdbc.shapes import DELETED, Row, RowShape, ShapeMaker, is_envelope, row_schema
+from cdcworker.connectors.targets.rows import Placeholder, unsent_columns
 from cdcworker.connectors.transforms.bounded_cache import BoundedCache
 from cdcworker.connectors.transforms.data import ConnectSchema
-from cdcworker.schemas.encode import UNCHANGED_HEADER
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.placeholders import UNAVAILABLE
 
+_PLACEHOLDER: Final = Placeholder(UNAVAILABLE)
 SHAPES_MAX: Final = 1_024
 POSITION: Final = struct.Struct(">QII")
 Places = frozenset[int]
@@ -199,7 +200,10 @@ class _Gathered:
             self._unkeyed.append(row)
             return
         name = _hashable(key)
-        if lacking and (before := self._last.get(name)) is not None:
+        if lacking and name in self._last and self._last[name] is None:
+            # What the deleted row had there is none of this one's.
+            row, lacking = tuple(None if at in lacking else value for at, value in enumerate(row)), _WHOLE
+        elif lacking and (before := self._last.get(name)) is not None:
             row = tuple(before[0][at] if at in lacking else value for at, value in enumerate(row))
             lacking = lacking & before[1]
         self._last[name] = row, lacking
@@ -231,12 +235,10 @@ def _hashable(key: Row) -> Any:
 
 def _lacking(record: TargetRecord, shape: RowShape, values: Sequence[Any]) -> Places:
     """Returns which columns the source did not send: a value that is stored beside its row and did not change."""
-    out = [at for at, value in enumerate(values) if value == UNAVAILABLE]
-    for header in record.headers:
-        if header.key == UNCHANGED_HEADER and isinstance(header.value, bytes):
-            numbers = shape.numbers or {}
-            named = (int(part) for part in header.value.split(b",") if part.isdigit())
-            out += [numbers[number] for number in named if number in numbers]
+    out = [at for at, value in enumerate(values) if _PLACEHOLDER.stands(value)]
+    if record.headers:
+        numbers = shape.numbers or {}
+        out += [numbers[number] for number in unsent_columns(record.headers) if number in numbers]
     return frozenset(out) if out else _WHOLE
 
 

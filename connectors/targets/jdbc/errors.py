@@ -3,7 +3,8 @@ records."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 from cdcworker.connectors import sink_errors
@@ -23,6 +24,16 @@ _CODES: Final[Mapping[str, str]] = {
     sink_errors.SCHEMA_REFUSED: TABLE_UNFIT,
     sink_errors.TARGET_GONE: TARGET_UNAVAILABLE,
 }
+
+
+@contextmanager
+def values_made() -> Iterator[None]:
+    """Around what makes texts of values. CdcError of kind `data` for one that is not what its column's type says: JSON holds anything."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        text = f"a value is none of its column's type ({type(error).__name__})"
+        raise CdcError(RECORD_REFUSED, text) from None
 
 
 def as_target_error(error: CdcError) -> CdcError:

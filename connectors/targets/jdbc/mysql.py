@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 import pymysql
 from cdcworker.connectors.mysql_client.error_numbers import number_of
 from cdcworker.connectors.mysql_client.login import Login
-from cdcworker.connectors.sink_errors import TARGET_LOCKED, TARGET_UNREACHABLE
+from cdcworker.connectors.sink_errors import TARGET_LOCKED, TARGET_UNREACHABLE, TARGET_VALUE
 from cdcworker.connectors.targets.jdbc.changes import Places, Rows
-from cdcworker.connectors.targets.jdbc.errors import TABLE_UNFIT
+from cdcworker.connectors.targets.jdbc.errors import TABLE_UNFIT, values_made
 from cdcworker.connectors.targets.jdbc.ledger import SCHEMA, LedgerSql
 from cdcworker.connectors.targets.jdbc.mysql_values import Literal, literal_of, rows_text
 from cdcworker.connectors.targets.jdbc.naming import TableName
@@ -75,6 +75,8 @@ class _Table:
     name: str
     literals: tuple[Literal, ...]
     key_literals: tuple[Literal, ...]
+    others: bool
+    """Whether there are unique indexes beside that of the key."""
 
 
 class MySqlDatabase:
@@ -166,14 +168,16 @@ class MySqlDatabase:
         found = found_tables.find(self.connection, target.schema, target.table)
         if found is None or not set(shape.names) <= found.columns.keys() or self._rules.evolves:
             found = self._made(target)
-        is_keyed = any(set(names) == set(shape.key) for names in found.unique)
-        if self._rules.insert_mode == "upsert" and shape.key and not is_keyed:
+        keyed = [set(names) == set(shape.key) for names in found.unique]
+        if shape.fields and self._rules.insert_mode != "update":
+            found_tables.check(target, found)
+        if self._rules.insert_mode == "upsert" and shape.key and not any(keyed):
             text = f"upserts need a primary key or a unique index on {', '.join(shape.key)}"
             raise CdcError(TABLE_UNFIT, text, where={"table": target.plain_name})
         kinds = found.types
         by_name = {column.name: literal_of(column, kinds[column.name]) for column in shape.columns}
         literals, keys = (tuple(map(by_name.__getitem__, names)) for names in (shape.names, shape.key))
-        self._tables[place] = _Table(shape, target.name, literals, keys)
+        self._tables[place] = _Table(shape, target.name, literals, keys, not all(keyed))
 
     def _target(self, shape: RowShape) -> statements.TargetTable:
         schema, table = shape.table.schema or self._address.schema, shape.table.table
@@ -240,13 +244,15 @@ class MySqlDatabase:
         if rows.deleted:
             self._delete(table, rows.deleted)
         mode = self._rules.insert_mode
+        upserts = mode == "upsert" and bool(rows.shape.key)
         for lacking, found in rows.written.items():
             if not found:
                 continue
-            if mode == "update" or lacking:
-                self._update(table, lacking, found, adds=mode == "upsert")
+            # ON DUPLICATE KEY would change the row that has the value of any other unique index.
+            if mode == "update" or lacking or (upserts and table.others):
+                self._update(table, lacking, found, adds=upserts)
             else:
-                self._insert(table, lacking, found, "" if mode == "insert" or not rows.shape.key else "update")
+                self._insert(table, lacking, found, upserts=upserts)
 
     def empty(self, table: TableName, column: str, position: bytes | None) -> None:
         schema = table.schema or self._address.schema
@@ -264,39 +270,54 @@ class MySqlDatabase:
 
     def _delete(self, table: _Table, keys: Sequence[Row]) -> None:
         head = f"delete from {table.name} where ({statements.listed(table.shape.key)}) in ("
-        for rows in _pieces(rows_text(keys, table.key_literals)):
-            self.connection.do(f"{head}{rows})")
+        with values_made():
+            texts = rows_text(keys, table.key_literals)
+        for rows in _pieces(texts):
+            self._run(f"{head}{rows})")
 
-    def _insert(self, table: _Table, lacking: Places, rows: Sequence[Row], there: str) -> None:
-        """Adds rows. `there`: what becomes of those whose key is there, `update` or `keep`; empty: they are refused."""
+    def _insert(self, table: _Table, lacking: Places, rows: Sequence[Row], *, upserts: bool) -> None:
+        """Adds rows; `upserts`: or changes those whose key is there."""
         shape = table.shape
         names = [name for at, name in enumerate(shape.names) if at not in lacking]
         literals = [literal for at, literal in enumerate(table.literals) if at not in lacking]
         kept = [tuple(value for at, value in enumerate(row) if at not in lacking) for row in rows] if lacking else rows
-        sets = [name for name in names if name not in shape.key] if there == "update" else []
+        sets = [name for name in names if name not in shape.key]
         # A row that sets a column of its key to itself stays as it is.
         set_text = ", ".join(f"{statements.quote(n)} = values({statements.quote(n)})" for n in sets or shape.key)
-        tail = f" on duplicate key update {set_text}" if there else ""
+        tail = f" on duplicate key update {set_text}" if upserts else ""
         head = f"insert into {table.name} ({statements.listed(names)}) values "
-        for text in _pieces(rows_text(kept, literals)):
-            self.connection.do(f"{head}{text}{tail}")
+        with values_made():
+            texts = rows_text(kept, literals)
+        for text in _pieces(texts):
+            self._run(f"{head}{text}{tail}")
 
     def _update(self, table: _Table, lacking: Places, rows: Sequence[Row], *, adds: bool) -> None:
         """Changes the rows that are there, one by one; `adds` the others."""
         shape, quote = table.shape, statements.quote
         keys = set(shape.key_places)
         for row in rows:
-            made = [literal(value) for literal, value in zip(table.literals, row, strict=True)]
+            with values_made():
+                made = [literal(value) for literal, value in zip(table.literals, row, strict=True)]
             where = " and ".join(f"{quote(shape.names[at])} = {made[at]}" for at in shape.key_places)
             sets = [
                 f"{quote(name)} = {made[at]}"
                 for at, name in enumerate(shape.names)
                 if at not in lacking and at not in keys
             ]
-            if sets:
-                self.connection.do(f"update {table.name} set {', '.join(sets)} where {where}")
-        if adds:
-            self._insert(table, lacking, rows, "keep")
+            if adds and self.connection.one(f"select 1 from {table.name} where {where} for update") is None:
+                self._insert(table, lacking, [row], upserts=False)
+            elif sets:
+                self._run(f"update {table.name} set {', '.join(sets)} where {where}")
+
+    def _run(self, statement: str) -> None:
+        packet = self.connection.server.packet
+        with values_made():
+            # Half a pair of surrogates, which JSON can hold, has no bytes.
+            size = len(statement) if statement.isascii() else len(statement.encode())
+        if size >= packet:
+            # The server would end the connection, which looks like one that it may take later.
+            raise CdcError(TARGET_VALUE, f"a row is longer than the server takes (max_allowed_packet={packet})")
+        self.connection.do(statement)
 
 
 def _pieces(rows: Sequence[str]) -> Iterator[str]:

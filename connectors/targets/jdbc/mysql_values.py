@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -15,6 +16,8 @@ from cdcworker.connectors.warehouses.mysql.statements import literal
 from cdcworker.connectors.warehouses.source_types import TargetColumn
 
 Literal = Callable[[Any], str]
+_NUMBER: Final = re.compile(r"-?[0-9]{1,100}(\.[0-9]{1,100})?")
+_EXPONENT_MAX: Final = 100
 _TEXTS: Final = ("char", "varchar", "tinytext", "text", "mediumtext", types.TEXT)
 
 
@@ -30,7 +33,7 @@ def _literal(column: TargetColumn, kind: str) -> Literal:
     if column.kind == "plain":
         return _plain(kind)
     if column.kind == "duration":
-        return str
+        return lambda value: str(int(value))
     if column.kind == "array":
         return _array(column)
     if column.kind == "iso" and column.type.endswith("with time zone"):
@@ -54,7 +57,9 @@ def _plain(kind: str) -> Literal:
             return "1" if value else "0"
         if isinstance(value, float) and not math.isfinite(value):
             return literal(str(value)) if is_text else "null"
-        return repr(value)
+        if isinstance(value, int | float):
+            return repr(value)
+        raise TypeError
 
     return made
 
@@ -63,8 +68,12 @@ def _number(text: str, kind: str) -> str:
     """Decimals without exponents; NaN and infinities are words in texts."""
     if not text[-1:].isdigit():
         return literal(text) if kind == types.TEXT else "null"
-    plain = format(Decimal(text), "f") if "e" in text.lower() else text
-    return literal(plain) if kind == types.TEXT else plain
+    if not _NUMBER.fullmatch(text):
+        number = Decimal(text)
+        if abs(number.adjusted()) > _EXPONENT_MAX:
+            return literal(text)  # the server says that it is out of range
+        text = format(number, "f")
+    return literal(text) if kind == types.TEXT else text
 
 
 def _utc(text: str) -> str:

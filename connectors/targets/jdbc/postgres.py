@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from cdcworker.connectors.sink_errors import TARGET_RIGHTS, TARGET_UNREACHABLE, TARGET_VALUE, from_psycopg
 from cdcworker.connectors.targets.jdbc.changes import Places, Rows
-from cdcworker.connectors.targets.jdbc.errors import TABLE_UNFIT
+from cdcworker.connectors.targets.jdbc.errors import TABLE_UNFIT, values_made
 from cdcworker.connectors.targets.jdbc.ledger import SCHEMA, LedgerSql
 from cdcworker.connectors.targets.jdbc.naming import TableName
 from cdcworker.connectors.targets.jdbc.postgres_values import Column, column_text
@@ -56,6 +56,12 @@ _STALE: Final = ("42P01", "42703", "42P10", "0A000", "42804")
 """A table is other than it was when it was looked at."""
 _MAY_CREATE: Final = f"""select case when to_regnamespace('{SCHEMA}') is null
     then has_database_privilege(current_database(), 'CREATE') else has_schema_privilege('{SCHEMA}', 'USAGE, CREATE') end"""
+_UNIQUE: Final = """select exists (select from pg_index i where i.indrelid = to_regclass(%s)
+      and i.indisunique and i.indisvalid and i.indimmediate and i.indexprs is null and i.indpred is null
+      and (select array_agg(a.attname::text order by a.attname::text) from pg_attribute a
+        where a.attrelid = i.indrelid and a.attnum = any((i.indkey::int2[])[0:i.indnkeyatts - 1])) = %s::text[])"""
+"""ON CONFLICT asks for an index of just its columns: one of some of them does not do."""
+_NAME_BYTES_MAX: Final = 63
 _TYPE_NAMES: Final = {"character": "bpchar", "bit": 'pg_catalog."bit"'}
 """Types whose name alone means a length of one."""
 
@@ -170,8 +176,7 @@ class PostgresDatabase:
         found = found_tables.find(self.connection, target.schema, target.table)
         if found is None or not set(shape.names) <= found.types.keys() or self._rules.evolves:
             found = self._made(target)
-        needs_index = self._rules.insert_mode == "upsert" and shape.key
-        if needs_index and not found_tables.is_unique(self.connection, target):
+        if self._rules.insert_mode == "upsert" and shape.key and not self._has_index(target):
             text = f"upserts need a primary key or a unique index on {', '.join(shape.key)}"
             raise CdcError(TABLE_UNFIT, text, where={"table": target.plain_name})
         by_name = dict(zip(shape.names, shape.columns, strict=True))
@@ -185,13 +190,24 @@ class PostgresDatabase:
         )
 
     def _target(self, shape: RowShape) -> statements.TargetTable:
-        fold = str.lower if self._rules.folds else str
-        schema, table = fold(shape.table.schema) or self._address.schema, fold(shape.table.table)
+        schema, table = self._place(shape.table)
+        _check_names(f"{schema}.{table}", shape.names)
         if schema == SCHEMA or schema.startswith("pg_") or schema == "information_schema":
             raise CdcError(
                 TABLE_UNFIT, "the schema is the server's or the sink's own", where={"table": f"{schema}.{table}"}
             )
         return statements.TargetTable(schema, table, {}, shape.key, shape.columns, position="")
+
+    def _place(self, name: TableName) -> TableName:
+        """Returns a table's schema and name as the server has them."""
+        fold = str.lower if self._rules.folds else str
+        found = TableName(fold(name.schema) or self._address.schema, fold(name.table))
+        _check_names(".".join(found), found)
+        return found
+
+    def _has_index(self, target: statements.TargetTable) -> bool:
+        found = self.connection.one(_UNIQUE, (target.name, sorted(target.key)))
+        return bool(found and found[0])
 
     def _made(self, target: statements.TargetTable) -> found_tables.FoundTable:
         """Returns the table once it is created, or altered, as far as the rules let it be."""
@@ -249,10 +265,9 @@ class PostgresDatabase:
                 self._run(table, mode if rows.shape.key else "insert", lacking, found)
 
     def empty(self, table: TableName, column: str, position: bytes | None) -> None:
-        fold = str.lower if self._rules.folds else str
-        schema = fold(table.schema) or self._address.schema
-        name = f"{statements.quote(schema)}.{statements.quote(fold(table.table))}"
-        found = found_tables.find(self.connection, schema, fold(table.table))
+        place = self._place(table)
+        name = ".".join(map(statements.quote, place))
+        found = found_tables.find(self.connection, *place)
         if found is None:
             return
         if position is None or column not in found.types:
@@ -267,41 +282,47 @@ class PostgresDatabase:
             statement = table.statements[what, lacking] = _statement(table, what, lacking)
         texts = table.key_texts if what == "delete" else table.texts
         columns = zip(texts, zip(*rows, strict=True), strict=True)
-        arrays = [text(values) for at, (text, values) in enumerate(columns) if at not in lacking]
-        return self.connection.execute(statement, arrays).rowcount
+        with values_made():
+            arrays = [text(values) for at, (text, values) in enumerate(columns) if at not in lacking]
+            # Half a pair of surrogates, which JSON can hold, has no bytes.
+            return self.connection.execute(statement, arrays).rowcount
 
 
 def _statement(table: _Table, what: str, lacking: Places) -> str:
-    """Returns a statement with a place for the array of each column. A % in a name is doubled, for it would be a place too."""
-    shape, quote = table.shape, statements.quote
+    """Returns a statement with a place for the array of each column."""
+    shape, quote = table.shape, _quote
     names = list(shape.key) if what == "delete" else [name for at, name in enumerate(shape.names) if at not in lacking]
     arrays = ", ".join("%s::" + _array_type(table.types[name]) for name in names)
     aliases = [f"c{at}" for at in range(len(names))]
     source = f"unnest({arrays}) as u({', '.join(aliases)})"
+    into = table.name.replace("%", "%%")
     values = {name: f"u.{alias}{_cast(table.types[name])}" for name, alias in zip(names, aliases, strict=True)}
     where = " and ".join(f"t.{quote(name)} = {values[name]}" for name in shape.key)
     if what == "delete":
-        text = f"delete from {table.name} t using {source} where {where}"
-    elif what == "update":
+        return f"delete from {into} t using {source} where {where}"
+    if what == "update":
         sets = ", ".join(f"{quote(name)} = {values[name]}" for name in names if name not in shape.key)
-        text = f"update {table.name} t set {sets or _same(shape)} from {source} where {where}"
-    else:
-        listed = ", ".join(map(quote, names))
-        text = f"insert into {table.name} ({listed}) select {', '.join(values.values())} from {source}"
-        text += _conflict(shape, names, what)
-    return "%s".join(part.replace("%", "%%") for part in text.split("%s"))
+        return f"update {into} t set {sets or _same(shape)} from {source} where {where}"
+    listed = ", ".join(map(quote, names))
+    text = f"insert into {into} ({listed}) select {', '.join(values.values())} from {source}"
+    return text + _conflict(shape, names, what)
+
+
+def _quote(name: str) -> str:
+    """Quotes a name for a statement with parameters, in which a % stands for one."""
+    return statements.quote(name).replace("%", "%%")
 
 
 def _conflict(shape: RowShape, names: Sequence[str], what: str) -> str:
     if what == "insert":
         return ""
-    sets = ", ".join(f"{statements.quote(n)} = excluded.{statements.quote(n)}" for n in names if n not in shape.key)
-    return f" on conflict ({statements.listed(shape.key)}) do {'nothing' if what == 'add' or not sets else f'update set {sets}'}"
+    sets = ", ".join(f"{_quote(n)} = excluded.{_quote(n)}" for n in names if n not in shape.key)
+    return f" on conflict ({', '.join(map(_quote, shape.key))}) do {'nothing' if what == 'add' or not sets else f'update set {sets}'}"
 
 
 def _same(shape: RowShape) -> str:
     """Of a table that is nothing but its key."""
-    name = statements.quote(shape.key[0])
+    name = _quote(shape.key[0])
     return f"{name} = t.{name}"
 
 
@@ -320,6 +341,14 @@ def _array_type(base: str) -> str:
 
 def _cast(base: str) -> str:
     return f"::{base}" if base.endswith("[]") else ""
+
+
+def _check_names(table: str, names: Sequence[str]) -> None:
+    """CdcError for a name that the server cuts off, so that two tables or columns would be one, or that it does not have."""
+    for name in names:
+        if not 0 < len(name.encode()) <= _NAME_BYTES_MAX or "\0" in name:
+            text = f"PostgreSQL has no names of more than {_NAME_BYTES_MAX} bytes, of none, or with a NUL"
+            raise CdcError(TABLE_UNFIT, text, where={"table": table, "name": name[:100]})
 
 
 def _unfit(target: statements.TargetTable, text: str) -> CdcError:

@@ -13,6 +13,7 @@ from cdcworker.connectors.warehouses.source_types import TargetColumn
 Text = Callable[[Any], str]
 Column = Callable[[Sequence[Any]], str]
 """Makes of a column's values the text of an array."""
+_NUMBERS: Final = frozenset((bool, int, float, type(None)))
 _BARE: Final = ("boolean", "int", "long", "float", "double")
 
 
@@ -46,6 +47,9 @@ def _element(text: str) -> str:
 
 
 def _bare(values: Sequence[Any]) -> str:
+    if not _NUMBERS.issuperset(map(type, values)):
+        # JSON holds texts where its schema says numbers: the server judges them.
+        return quoted([None if value is None else str(value) for value in values])
     if None in values:
         return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
     return "{" + ",".join(map(str, values)) + "}"

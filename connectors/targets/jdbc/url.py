@@ -19,7 +19,7 @@ _URL: Final = re.compile(
 )
 _KINDS: Final[Mapping[str, Kind]] = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}
 _PORTS: Final[Mapping[Kind, int]] = {"postgres": 5432, "mysql": 3306}
-_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]@,]+)(?::([0-9]{1,5}))?")
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 _MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 _SECRETS: Final = ("user", "password")
 _NO_MATTER: Final = frozenset(
@@ -62,7 +62,9 @@ def parsed(text: str) -> Address:
     database = unquote(found["database"])
     options = _options(parse_qsl(found["query"] or "", keep_blank_values=True))
     mode, rootcert = _tls(kind, options)
-    schema = database if kind == "mysql" else options.pop("currentschema", "public").split(",")[0]
+    schema = database if kind == "mysql" else options.pop("currentschema", "").split(",")[0] or "public"
+    if any(not each.isprintable() for each in (database, rootcert, schema)):
+        raise BadUrl("has a letter that no name has")
     if options:
         raise BadUrl(f"has the parameter {sorted(options)[0]}, which is not available: leave it out")
     if kind == "mysql" and len({port for _, port in hosts}) > 1:

@@ -98,12 +98,13 @@ for i = 7, #ARGV do kept[i] = redis.call('JSON.GET', KEYS[1], ARGV[i]) end
 redis.call('JSON.SET', KEYS[1], '$', ARGV[6])
 for i = 7, #ARGV do
   local value = kept[i] and string.match(kept[i], '^%[(.+)%]$')
-  if value then redis.call('JSON.SET', KEYS[1], ARGV[i], value) end
+  if value then redis.call('JSON.SET', KEYS[1], ARGV[i], value) else redis.call('JSON.DEL', KEYS[1], ARGV[i]) end
 end
 """
     + _EXPIRE
 )
-"""KEYS: row, version. ARGV[5]: seconds that the row lives, [6]: the document, then paths whose values are kept."""
+"""KEYS: row, version. ARGV[5]: seconds that the row lives, [6]: the document, then paths whose values are kept; where there
+is none, there is none after it."""
 
 MEMBER: Final = _script(
     _IS_OLD

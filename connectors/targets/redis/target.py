@@ -14,12 +14,14 @@ from cdcworker.connectors.targets.redis import scripts
 from cdcworker.connectors.targets.redis.client import Call, RedisClient
 from cdcworker.connectors.targets.redis.config import OWN, key_template, type_of
 from cdcworker.connectors.targets.redis.replies import worst_of
-from cdcworker.connectors.targets.rows import Row, row_of
+from cdcworker.connectors.targets.rows import Placeholder, Row, row_of, unsent_columns
 from cdcworker.connectors.targets.templates import TextTemplate
 from cdcworker.connectors.transforms.data import ConnectSchema, DataError
 from cdcworker.connectors.transforms.values import text_of
 from cdcworker.schemas.errors import CdcError
 
+FIELDS_MAX: Final = 3_500
+"""Lua hands a command no more than 8,000 texts."""
 _ESCAPED: Final = re.compile(r"[%{}]")
 
 
@@ -46,7 +48,7 @@ class RedisTarget:
         self._entry = self._fields_of(
             config["redis.stream.fields"] or ("row" if place.connector_class in OWN else "event")
         )
-        self._missing = config["unavailable.value.placeholder"]
+        self._placeholder = Placeholder(config["unavailable.value.placeholder"])
         self._kept_s, self._row_s = config["redis.version.ttl"], max(0, config["redis.key.ttl"])
 
     def write(self, batch: RecordBatch) -> None:
@@ -131,11 +133,11 @@ class RedisTarget:
         keys = (key, companion(key, b":version"))
         if row.value is None:
             return Call(scripts.DELETE, keys, (*version, self._kept_s))
-        return self._put(keys, (*version, self._row_s), row)
+        return self._put(keys, (*version, self._row_s), row, unsent_columns(record.headers))
 
-    def _put(self, keys: Sequence[bytes], args: Sequence[str | int], row: Row) -> Call:
+    def _put(self, keys: Sequence[bytes], args: Sequence[str | int], row: Row, unsent: Sequence[int]) -> Call:
         if self._type == "HASH":
-            kept = self._unavailable(row.value)
+            kept = self._unsent(row.value, unsent)
             pairs = self._pairs(row.schema, row.value, kept)
             return Call(scripts.HASH, keys, (*args, len(kept), *map(encoded, kept), *pairs))
         if self._type == "STRING":
@@ -143,18 +145,24 @@ class RedisTarget:
             if isinstance(value, str | bytes):
                 return Call(scripts.STRING, keys, (*args, value if isinstance(value, bytes) else encoded(value)))
             return Call(scripts.STRING, keys, (*args, encoded(self._values.text(row.schema, value))))
-        kept = self._unavailable(row.value) if isinstance(row.value, Mapping) else []
+        kept = self._unsent(row.value, unsent)
         paths = [encoded(path_of(name)) for name in kept]
         return Call(scripts.JSON, keys, (*args, encoded(self._values.text(row.schema, row.value)), *paths))
 
-    def _unavailable(self, value: Any) -> list[str]:
-        """Returns the fields whose values the source did not send, because they have not changed."""
-        return [name for name, each in value.items() if each == self._missing] if isinstance(value, Mapping) else []
+    def _unsent(self, value: Any, columns: Sequence[int]) -> list[str]:
+        """Returns the fields whose values the source did not send, because they have not changed; `columns` are more of them."""
+        if not isinstance(value, Mapping):
+            return []
+        return [
+            name for at, (name, each) in enumerate(value.items()) if at in columns or self._placeholder.stands(each)
+        ]
 
     def _pairs(self, schema: ConnectSchema | None, value: Any, left_out: Sequence[str] = ()) -> list[bytes | str | int]:
         """Returns names and texts of the fields that have a value."""
         if not isinstance(value, Mapping):
             raise CdcError(RECORD_REFUSED, "the value has no fields")
+        if len(value) > FIELDS_MAX:
+            raise CdcError(RECORD_REFUSED, f"the value has more than {FIELDS_MAX} fields")
         known = schema.by_name if schema is not None and schema.type == "struct" else {}
         found: list[bytes | str | int] = []
         for name, each in value.items():
@@ -193,7 +201,8 @@ def companion(key: bytes, suffix: bytes) -> bytes:
     """Returns a second key that a cluster has in the slot of the first."""
     start = key.find(b"{")
     has_tag = start >= 0 and key.find(b"}", start) > start + 1
-    return key + suffix if has_tag else b"{" + key + b"}" + suffix
+    # A % that no digits follow is in no value that stands in a key, so this is the key of no other row.
+    return key + b"%" + suffix if has_tag else b"{" + key + b"}" + suffix
 
 
 def _policy(info: Any) -> str:

@@ -129,6 +129,9 @@ class PostgresReceiver:
     def stop(self) -> None:
         self.gate.stop()
 
+    def quoted(self, name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
     def ask(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
         return self._own.execute(statement, parameters or None).fetchall()
 
@@ -170,6 +173,7 @@ class MariaDbReceiver:
         self.ledger = HeldRows(self)
         self._own = opened(server.login())
         self.do(f"create database {self.database}")
+        self.do(f"use {self.database}")
 
     @property
     def config(self) -> dict[str, str]:
@@ -187,6 +191,9 @@ class MariaDbReceiver:
 
     def stop(self) -> None:
         self.gate.stop()
+
+    def quoted(self, name: str) -> str:
+        return "`" + name.replace("`", "``") + "`"
 
     def ask(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
         return self._own.ask(statement, parameters or None)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from cdcworker.connectors.targets.jdbc.ledger import Partition
+from cdcworker.connectors.transforms.data import struct
 from cdcworker.schemas.errors import CdcError
 
 from tests.contract.databases_of_records import *  # noqa: F403 - what databases have to do besides
-from tests.contract.databases_of_records import opened, record, write
+from tests.contract.databases_of_records import LONG, TEXT, opened, record, write
 from tests.contract.record_targets import *  # noqa: F403 - the suite of all targets of records
 from tests.integration.connectors.targets.jdbc_receivers import PostgresReceiver
 
@@ -38,3 +39,19 @@ def test_a_process_that_stops_within_a_transaction_keeps_nobody_waiting(receiver
     assert receiver.rows() == [{"id": 1, "a": "y"}]
     for target in (old, new):
         target.close()
+
+
+def test_names_that_the_server_cuts_off_are_refused(receiver):
+    for number, name in enumerate(("x" * 64, "\u00fc" * 32, "a\0b")):
+        target = opened(receiver, collection__name__format=name)
+        with pytest.raises(CdcError) as caught:
+            write(target, record(0, {"id": number, "a": "x"}))
+        assert caught.value.code == "sink.table_unfit"
+        target.close()
+    target = opened(receiver)
+    schema = struct(("id", LONG), ("x" * 64, TEXT))
+    with pytest.raises(CdcError) as caught:
+        write(target, record(0, {"id": 1, "x" * 64: "x"}, schema))
+    assert caught.value.code == "sink.table_unfit"
+    assert receiver.rows() == []
+    target.close()

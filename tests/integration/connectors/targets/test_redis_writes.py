@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import threading
 import uuid
+from pathlib import Path
 
 import pytest
 from cdcworker.connectors.api.record_target import RecordBatch, TargetPlace, TargetRecord, TargetUnavailable
 from cdcworker.connectors.config import allowed_hosts, tls_policy
 from cdcworker.connectors.config.allowed_hosts import HostPolicy
-from cdcworker.connectors.targets.redis.config import CONFIG_DEF
+from cdcworker.connectors.targets.redis.config import CONFIG_DEF, TYPES
 from cdcworker.connectors.targets.redis.target import RedisTarget
-from cdcworker.connectors.transforms.data import ConnectSchema, Field
+from cdcworker.connectors.transforms.data import ConnectSchema, Field, Header
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.devstack.ports import free_ports
 
@@ -105,6 +107,33 @@ def test_a_large_value_that_the_source_did_not_send_stays(redis, opened, name, k
     assert held(redis.client, kind, f"{name}:1") == {"id": "1", 'wei"rd': "large"}
 
 
+@pytest.mark.parametrize("kind", ["HASH", "JSON"])
+def test_values_without_a_text_that_the_source_did_not_send_stay_too(redis, opened, name, kind):
+    target = opened(redis.config(type=kind, key_template=f"{name}:${{key}}"))
+    target.write(RecordBatch([change(1, after(id=1, b="bytes", n="5", gone="x"))]))
+    unsent = change(2, after(id=1, b=b"__debezium_unavailable_value", n=None, late=["__debezium_unavailable_value"]))
+    target.write(RecordBatch([dataclasses.replace(unsent, headers=[Header("cdc.unchanged", None, b"2")])]))
+    assert held(redis.client, kind, f"{name}:1") == {"id": "1", "b": "bytes", "n": "5"}
+
+
+@pytest.mark.parametrize("kind", ["HASH", "STREAM"])
+def test_a_value_of_more_fields_than_a_script_takes_is_refused_and_removes_nothing(redis, opened, name, kind):
+    target = opened(redis.config(type=kind, key_template=name, stream_fields="row"))
+    target.write(RecordBatch([change(1, {"id": 1})]))
+    with pytest.raises(CdcError) as error:
+        target.write(RecordBatch([change(2, dict.fromkeys(map(str, range(4_000)), 1))]))
+    assert error.value.code == "sink.record_refused"
+    assert redis.client.exists(name)
+    target.write(RecordBatch([change(3, {f"{n}": 1 for n in range(3_500)})]))
+
+
+def test_a_row_is_not_kept_where_the_version_of_another_one_is(redis, opened, name):
+    target = opened(redis.config(type="STRING", key_template=f"{{{name}}}:${{key}}"))
+    target.write(RecordBatch([change(n, f"{n}", key=key) for n, key in enumerate(("7", "7:version", "7%:version"))]))
+    target.write(RecordBatch([change(5, "new", key="7")]))
+    assert [redis.client.get(f"{{{name}}}:{key}") for key in ("7", "7:version", "7%25:version")] == ["new", "1", "2"]
+
+
 def test_a_truncation_and_a_value_without_fields_are_refused(redis, opened, name):
     target = opened(redis.config(type="HASH", key_template=name))
     for value in ({"before": None, "after": None, "op": "t"}, "text", [1]):
@@ -177,6 +206,26 @@ def test_a_wrong_password_halts_and_no_memory_is_waited_for(redis, opened, name)
         redis.client.config_set("maxmemory", 0)
     target.write(RecordBatch([change(1, {"a": 1})]))
     assert redis.client.xlen(name) == 1
+
+
+def test_the_rights_that_the_docs_name_are_enough(redis, opened, name):
+    page = (Path(__file__).parents[4] / "docs" / "how-to" / "write-to-redis.md").read_text()
+    words = re.search(r"ACL SETUSER sink (.*?)```", page, re.DOTALL)[1].split()
+    redis.client.execute_command("ACL", "SETUSER", name, *words)
+    login = {"redis.username": name, "redis.password": "PASSWORD"}
+    missing = "__debezium_unavailable_value"
+    try:
+        for kind in TYPES:
+            target = opened(redis.config(type=kind, key_template=f"{name}:{kind}:${{key}}") | login)
+            target.write(RecordBatch([change(1, after(id=1, a="x")), change(2, after(id=1, a=missing, b=missing))]))
+            if kind != "STREAM":
+                target.write(RecordBatch([change(3, GONE)]))
+            assert target.check() == []
+        opened(redis.config(key_template=name, stream_once="false") | login).write(
+            RecordBatch([change(1, after(id=1))])
+        )
+    finally:
+        redis.client.execute_command("ACL", "DELUSER", name)
 
 
 def test_a_replica_that_is_not_there_keeps_a_batch_from_counting(redis, opened, name):

@@ -57,7 +57,8 @@ def steps(records, **more):
     [
         "jdbc:oracle://a/b", "postgresql://a/b", "jdbc:postgresql://a", "jdbc:postgresql://u:p@a/b", "jdbc:postgresql://a/b?user=x",
         "jdbc:postgresql://a/b?password=x", "jdbc:postgresql://a:0/b", "jdbc:postgresql://a:99999/b", "jdbc:postgresql://a/b?nope=1",
-        "jdbc:postgresql://a/b?sslmode=maybe", "jdbc:mysql://a:1,b:2/d", "",
+        "jdbc:postgresql://a/b?sslmode=maybe", "jdbc:mysql://a:1,b:2/d", "", "jdbc:postgresql://a/b%00c",
+        "jdbc:postgresql://a/b?currentSchema=a%0Ab", "jdbc:mysql://(host=a,port=1)/b", "jdbc:postgresql://%2Ftmp/b",
     ],
 )  # fmt: skip
 def test_connection_strings_that_are_refused(text):
@@ -75,6 +76,7 @@ def test_what_connection_strings_say():
     assert (found.sslmode, found.sslrootcert) == ("verify-full", "system")
     mysql = url.parsed("jdbc:mysql://a/d?sslMode=VERIFY_IDENTITY&serverTimezone=UTC&rewriteBatchedStatements=true")
     assert (mysql.kind, mysql.ports, mysql.sslmode, mysql.schema) == ("mysql", (3306,), "verify-full", "d")
+    assert url.parsed("jdbc:postgresql://a/d?currentSchema=").schema == "public"
     assert url.parsed("jdbc:postgresql://a/d?ssl=true").sslmode == "verify-full"
     assert url.parsed("jdbc:mariadb://a/d?useSSL=false").sslmode == "disable"
 
@@ -161,6 +163,11 @@ def test_a_value_that_was_not_sent_is_taken_from_the_change_before_it():
     assert step.written == {frozenset(): [(1, "long")], frozenset({1}): [(2, missing)]}
 
 
+def test_a_row_behind_a_deletion_has_no_value_of_the_deleted_one():
+    (step,) = steps([change("d", 1), change("c", 1, "__debezium_unavailable_value")])
+    assert step.written == {frozenset(): [(1, None)]}
+
+
 def test_a_record_without_a_schema_or_a_key_is_refused():
     for record in (
         TargetRecord("id-0-1", "t", 0, 1, 0, KEY, {"id": 1}, None, {"id": 1}),
@@ -196,3 +203,16 @@ def test_literals_of_mysql():
     assert made(decimal, "decimal(5,2)", b"\x01\x00") == "2.56"
     zoned = {"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"}
     assert made(zoned, "datetime(6)", "2024-01-01T02:00:00+02:00") == "'2024-01-01 00:00:00'"
+
+
+def test_numbers_that_come_as_texts_are_numbers_in_statements_of_mysql():
+    column = target_column("x", {"name": "x", "type": "string", "cdc.type": "numeric(5,2)"})
+    assert column.kind == "decimal_words"
+    made = mysql_values.literal_of(column, "decimal(5,2)")
+    assert [made(text) for text in ("1.50", "1e2", "1e999999999", "NaN")] == ["1.50", "100", "'1e999999999'", "null"]
+    for text in ("(select 42) * 1", "1) or (1=1", "\u0663) or 1", "1; drop table t -- 1"):
+        with pytest.raises(ArithmeticError):
+            made(text)
+    span = target_column("x", {"name": "x", "type": {"type": "long", "connect.name": "io.debezium.time.MicroDuration"}})
+    with pytest.raises(ValueError, match="invalid literal"):
+        mysql_values.literal_of(span, "bigint")("(select 42)")
