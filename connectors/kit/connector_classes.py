@@ -14,7 +14,7 @@ from cdcworker.connectors.api.small_source import SourcePlace
 from cdcworker.connectors.api.source import SourceTask
 from cdcworker.connectors.config import converters
 from cdcworker.connectors.config.common_keys import ACCEPTED, SOURCE_KEYS, TASKS_MAX
-from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, between, matches
+from cdcworker.connectors.config.definition import PARSERS, ConfigDef, ConfigKey, between, matches
 from cdcworker.connectors.config.topic_creation import group_keys
 from cdcworker.connectors.kit.source_block import source_schema
 from cdcworker.connectors.kit.source_task import SmallSourceTask, SourceIdentity, namespace_of, read_position
@@ -41,6 +41,9 @@ def _engine_keys() -> Sequence[ConfigKey]:
 
 
 def _own(keys: Sequence[ConfigKey], group: str) -> list[ConfigKey]:
+    for key in keys:
+        if not key.name or key.type not in PARSERS:
+            raise ValueError(f"config key {key.name!r} needs a name and a type that there is")
     return [key if key.group else replace(key, group=group) for key in keys]
 
 
