@@ -215,7 +215,7 @@ def connectors_of(plugins: InstalledPlugins) -> ConnectorPlugins:
     for plugin in plugins.of(CONNECTORS):
         try:
             found.append(_plugin_of(plugin))
-        except CdcError as error:
+        except Exception as error:  # noqa: BLE001 - somebody else's code
             refused.append(plugin.refused(error))
     return ConnectorPlugins(tuple(found), tuple(refused))
 

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, distribution
 from typing import Any, Final
 
-from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.schemas.errors import CdcError, declare, raised_at
 
 REFUSED: Final = declare(
     "plugin.refused",
@@ -50,10 +50,15 @@ class InstalledPlugin:
         """Imports what the entry point names. CdcError `plugin.refused`, whatever the import does."""
         try:
             return self.entry.load()
-        except (Exception, SystemExit) as error:
-            raise CdcError(REFUSED, f"its import fails with {type(error).__name__}: {_short(error)}") from error
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            raise CdcError(REFUSED, f"its import fails with {type(error).__name__}{_told(error)}") from error
 
-    def refused(self, error: CdcError) -> RefusedPlugin:
+    def refused(self, error: Exception) -> RefusedPlugin:
+        """Returns it as one that cannot be used. Of an error that nobody foresaw the text is not told: it may hold a value."""
+        if not isinstance(error, CdcError):
+            error = CdcError(REFUSED, f"what it declares fails with {type(error).__name__} at {raised_at(error)}")
         return RefusedPlugin(self.name, self.group, self.distribution, self.version, error)
 
 
@@ -81,7 +86,7 @@ class InstalledPlugins:
 
 def require_version(api: object) -> None:
     """CdcError `plugin.refused` for a plugin that was written for a version of the interface that this worker does not have."""
-    if api not in API_VERSIONS:
+    if not isinstance(api, int) or api not in API_VERSIONS:
         known = ", ".join(map(str, sorted(API_VERSIONS)))
         raise CdcError(REFUSED, f"it was written for version {api} of the interface; this worker has {known}")
 
@@ -114,6 +119,10 @@ def plugins_of(names: Sequence[str]) -> InstalledPlugins:
         except (PackageNotFoundError, ValueError):
             refused.append(RefusedPlugin("", "", name, "", CdcError(REFUSED, f"{name} is not installed")))
             continue
+        except Exception as error:  # noqa: BLE001 - whoever made the distribution wrote what is parsed
+            text = f"the entry points of {name} cannot be read: {type(error).__name__}"
+            refused.append(RefusedPlugin("", "", name, "", CdcError(REFUSED, text)))
+            continue
         if not entries:
             text = f"{name} declares no plugin: it has no entry point in {', '.join(_GROUPS)}"
             refused.append(RefusedPlugin("", "", name, "", CdcError(REFUSED, text)))
@@ -129,7 +138,7 @@ def plugins_of(names: Sequence[str]) -> InstalledPlugins:
 def _entries(name: str, found: Distribution) -> Iterator[InstalledPlugin]:
     for entry in found.entry_points:
         if entry.group in _GROUPS:
-            yield InstalledPlugin(entry.name, entry.group, name, found.version, entry)
+            yield InstalledPlugin(entry.name, entry.group, name, found.version or "", entry)
 
 
 def _problem(plugin: InstalledPlugin, found: Mapping[tuple[str, str], InstalledPlugin]) -> str:
@@ -143,6 +152,9 @@ def _problem(plugin: InstalledPlugin, found: Mapping[tuple[str, str], InstalledP
     return f"{other.distribution} has a plugin of this name" if other else ""
 
 
-def _short(error: BaseException) -> str:
-    """Returns the first line of an import's error: it names modules and files."""
-    return (str(error).splitlines() or [""])[0][:200]
+def _told(error: BaseException) -> str:
+    """Returns what may be told of an import's error: names of modules and files, and of others only the place, since their
+    texts may hold values."""
+    if isinstance(error, ImportError | SyntaxError | AttributeError | NameError):
+        return ": " + (str(error).splitlines() or [""])[0][:200]
+    return f" at {raised_at(error)}"

@@ -9,12 +9,21 @@ from typing import Any, ClassVar
 from cdcworker.connectors.api.context import CheckFinding, Config, TaskContext
 from cdcworker.connectors.api.opened import Checks, Closes
 from cdcworker.connectors.api.plugin import SinkPlugin, SourcePlugin
+from cdcworker.connectors.api.plugin_errors import failed
 from cdcworker.connectors.api.record_target import RecordTarget, TargetPlace
 from cdcworker.connectors.api.small_source import SourcePlace
 from cdcworker.connectors.api.source import SourceTask
 from cdcworker.connectors.config import converters
 from cdcworker.connectors.config.common_keys import ACCEPTED, SOURCE_KEYS, TASKS_MAX
-from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, between, matches
+from cdcworker.connectors.config.definition import (
+    PARSERS,
+    Check,
+    ConfigDef,
+    ConfigKey,
+    Validator,
+    between,
+    matches,
+)
 from cdcworker.connectors.config.topic_creation import group_keys
 from cdcworker.connectors.kit.source_block import source_schema
 from cdcworker.connectors.kit.source_task import SmallSourceTask, SourceIdentity, namespace_of, read_position
@@ -22,6 +31,7 @@ from cdcworker.connectors.record_sink.config import config_def
 from cdcworker.connectors.record_sink.connector import RecordSink
 from cdcworker.connectors.transform_chain.config import PREDICATES_KEY, TRANSFORMS_KEY, transform_checks, transform_keys
 from cdcworker.schemas.change import JsonObject
+from cdcworker.schemas.errors import CdcError
 
 INTERVAL = "poll.interval.ms"
 
@@ -41,16 +51,53 @@ def _engine_keys() -> Sequence[ConfigKey]:
 
 
 def _own(keys: Sequence[ConfigKey], group: str) -> list[ConfigKey]:
-    return [key if key.group else replace(key, group=group) for key in keys]
+    keys = list(keys)
+    for key in keys:
+        if not key.name or key.type not in PARSERS:
+            raise ValueError(f"config key {key.name!r} needs a name and a type that there is")
+    return [replace(key, group=key.group or group, validator=_judging(key.validator)) for key in keys]
+
+
+def _judging(validator: Validator | None) -> Validator | None:
+    """Returns the plugin's function with its errors as `plugin.failed`: their texts may hold the value that it judges."""
+    if validator is None:
+        return None
+
+    def judged(value: Any) -> str | None:
+        try:
+            return validator(value)
+        except CdcError:
+            raise
+        except Exception as error:  # noqa: BLE001 - somebody else's code
+            raise failed(error) from None
+
+    return judged
+
+
+def _checking(check: Check | None) -> Check | None:
+    """The same for a function that looks at several keys."""
+    if check is None:
+        return None
+
+    def checked(config: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+        try:
+            return [(key, problem) for key, problem in check(config)]
+        except CdcError:
+            raise
+        except Exception as error:  # noqa: BLE001 - somebody else's code
+            raise failed(error) from None
+
+    return checked
 
 
 def _source_definition(name: str, plugin: SourcePlugin) -> ConfigDef:
     block = source_schema(namespace_of(name))
     shared = transform_checks(field["name"] for field in block["fields"])
+    own = _checking(plugin.check)
 
     def check(config: Mapping[str, Any]) -> Any:
         yield from shared(config)
-        yield from plugin.check(config) if plugin.check else ()
+        yield from own(config) if own else ()
 
     return ConfigDef(
         [
@@ -128,5 +175,5 @@ def source_class(name: str, version: str, plugin: SourcePlugin) -> type[KitSourc
 
 def sink_class(name: str, plugin: SinkPlugin) -> type[KitSink]:
     """Returns the connector class of a sink. ValueError for keys that the engine has itself."""
-    definition = config_def(_own(plugin.keys, plugin.title or name), {}, plugin.check)
+    definition = config_def(_own(plugin.keys, plugin.title or name), {}, _checking(plugin.check))
     return type("PluginSink", (KitSink,), {"config_def": definition, "plugin": plugin})

@@ -35,7 +35,7 @@ def transforms_of(plugins: InstalledPlugins) -> PluginTransforms:
         try:
             definitions[plugin.name] = _definition(plugin)
             sources[plugin.name] = plugin
-        except CdcError as error:
+        except Exception as error:  # noqa: BLE001 - somebody else's code
             refused.append(plugin.refused(error))
     return PluginTransforms(definitions, sources, tuple(refused))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -149,11 +150,13 @@ class Answer:
 
 
 class BrokerConnection:
-    """A connection that is logged in. Raises OSError, struct.error or CdcError, as its methods do."""
+    """A connection that is logged in. Raises OSError, struct.error, CdcError, or ValueError for an address that is none, as
+    its methods do. Each of its steps takes at most `timeout_s`."""
 
     def __init__(self, login: BrokerLogin, address: tuple[str, int], timeout_s: float) -> None:
         self._client_id = login.client_id
         self._count = 0
+        self._timeout_s = timeout_s
         self._socket = socket.create_connection(address, timeout_s)
         try:
             if login.tls is not None:
@@ -168,11 +171,13 @@ class BrokerConnection:
         """Sends a request of a kind and version, and returns its answer."""
         self._count += 1
         request = struct.pack(">hhi", *api, self._count) + text(self._client_id) + body
+        deadline = time.monotonic() + self._timeout_s
+        self._socket.settimeout(self._timeout_s)
         self._socket.sendall(struct.pack(">i", len(request)) + request)
-        (length,) = struct.unpack(">i", self._received(4))
+        (length,) = struct.unpack(">i", self._received(4, deadline))
         if not 4 <= length <= ANSWER_BYTES_MAX:
             raise struct.error("an answer of an impossible length")
-        answer = Answer(self._received(length))
+        answer = Answer(self._received(length, deadline))
         if answer.number("i") != self._count:
             raise struct.error("an answer to another request")
         return answer
@@ -181,9 +186,14 @@ class BrokerConnection:
         """Closes the connection."""
         self._socket.close()
 
-    def _received(self, length: int) -> bytes:
+    def _received(self, length: int, deadline: float) -> bytes:
+        """The limit is that of the whole answer: one that comes byte by byte would keep each wait short for ever."""
         data = bytearray()
         while len(data) < length:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError("the answer takes too long")
+            self._socket.settimeout(left_s)
             part = self._socket.recv(length - len(data))
             if not part:
                 raise ConnectionResetError("the broker has closed the connection")
@@ -200,8 +210,8 @@ class BrokerConnection:
         from scramp import ScramClient
         from scramp.utils import ScramException
 
-        client = ScramClient([login.mechanism], login.username, login.password)
         try:
+            client = ScramClient([login.mechanism], login.username, login.password)
             client.set_server_first(self._authenticate(client.get_client_first().encode()).decode())
             client.set_server_final(self._authenticate(client.get_client_final().encode()).decode())
         except (ScramException, UnicodeDecodeError) as exc:

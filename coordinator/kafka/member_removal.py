@@ -31,7 +31,7 @@ def remove_member(properties: Mapping[str, str], *, group_id: str, member_id: st
         coordinator = _coordinator(login, group_id)
         with contextlib.closing(BrokerConnection(login, coordinator, REQUEST_S)) as connection:
             _leave(connection, group_id, member_id)
-    except (OSError, struct.error) as exc:
+    except (OSError, struct.error, ValueError) as exc:
         raise CdcError(e.UNREACHABLE, f"take a member out of the group: {type(exc).__name__}") from exc
 
 
@@ -42,7 +42,7 @@ def _coordinator(login: BrokerLogin, group_id: str) -> tuple[str, int]:
         try:
             with contextlib.closing(BrokerConnection(login, server, REQUEST_S)) as connection:
                 answer = connection.ask(_FIND_COORDINATOR, text(group_id) + _GROUP)
-        except (OSError, struct.error) as exc:
+        except (OSError, struct.error, ValueError) as exc:
             failure = exc
             continue
         answer.number("i")  # for how long the broker holds back

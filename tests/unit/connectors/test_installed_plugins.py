@@ -13,6 +13,13 @@ from cdcworker.schemas.errors import CdcError
 from tests.contract import plugin_distributions as made
 from tests.contract.plugin_distributions import CONNECTORS, TRANSFORMS
 
+KEYED = (
+    "from cdcworker.connectors.api.kit import ConfigKey\n"
+    + made.SOURCE.removesuffix(")\n")
+    + ", keys=(ConfigKey({}),))\n"
+)
+"""A source with one key, whose arguments are missing."""
+
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
@@ -46,8 +53,20 @@ def test_a_source_is_found_by_its_entry_point_with_its_distribution(folder):
         ("1 +", "x", "its import fails with SyntaxError"),
         ("plugin = 1", "x", "names int; expects a SourcePlugin or a SinkPlugin"),
         ("", "x", "its import fails with AttributeError"),
+        ("class Wrong(BaseException): pass\nraise Wrong", "x", "its import fails with Wrong at bad_"),
+        ("raise RuntimeError('s3cret')", "x", "its import fails with RuntimeError at bad_"),
+        ("class Wrong(Exception):\n    def __str__(self): 1 / 0\nraise Wrong", "x", "its import fails with Wrong"),
         (made.SOURCE.replace("SourcePlugin(Numbers)", "SourcePlugin(Numbers, api=9)"), "x", "version 9"),
         (made.SOURCE.replace("SourcePlugin(Numbers)", "SourcePlugin(Numbers, keys=(1,))"), "x", "no definition"),
+        (made.SOURCE.replace("SourcePlugin(Numbers)", "SourcePlugin(Numbers, api=[1])"), "x", "version [1]"),
+        (KEYED.replace("{}", "'a', 'TEXT'"), "x", "needs a name and a type"),
+        (KEYED.replace("{}", "''"), "x", "needs a name and a type"),
+        (
+            made.SOURCE
+            + "class Odd:\n    @property\n    def __class__(self): raise KeyError('s3cret')\nplugin = Odd()",
+            "x",
+            "KeyError",
+        ),
         (made.SOURCE, "postgres", "ships with the worker"),
         (made.SOURCE, "Numbers", "small letters"),
     ],
@@ -57,7 +76,9 @@ def test_a_broken_plugin_is_refused_by_name_and_the_others_run(folder, code, ent
     good = f"good-{abs(hash((code, entry)))}"
     made.installed(folder, bad, code, {CONNECTORS: {entry: "plugin"}})
     made.installed(folder, good, made.SOURCE, {CONNECTORS: {"numbers": "plugin"}})
-    assert text in why(bad, good)[bad, entry]
+    told = why(bad, good)[bad, entry]
+    assert text in told
+    assert "s3cret" not in told
     assert [plugin.name for plugin in found(bad, good).found] == ["numbers"]
 
 
@@ -74,6 +95,16 @@ def test_what_is_not_there_or_declares_nothing_is_told(folder):
     assert told["never-installed", ""] == "never-installed is not installed"
     assert "declares no plugin" in told["no-plugin", ""]
     assert "cannot be plugins yet" in told["a-converter", "x"]
+
+
+@pytest.mark.parametrize("text", ["[cdcworker.connectors]\nno value\n", "[cdcworker.connectors]\nx = not a name!\n"])
+def test_entry_points_that_cannot_be_read_stop_no_other(folder, text):
+    made.installed(folder, "torn", made.SOURCE, {CONNECTORS: {"torn": "plugin"}})
+    (folder / "torn-1.2.dist-info" / "entry_points.txt").write_text(text)
+    made.installed(folder, "whole", made.SOURCE, {CONNECTORS: {"numbers": "plugin"}})
+    assert [plugin.name for plugin in found("torn", "whole").found] == ["numbers"]
+    ((place, _),) = why("torn", "whole").items()
+    assert place[0] == "torn"
 
 
 def test_nothing_is_loaded_that_the_operator_has_not_named(folder, monkeypatch):
@@ -110,6 +141,8 @@ def test_a_transform_is_a_function_with_keys(folder):
         ("plugin = len", "expects a TransformPlugin"),
         (made.TRANSFORM.replace("lambda record, config: record.with_topic(record.topic + config[\"suffix\"])", "3"), "no function"),
         (made.TRANSFORM.replace("keys=", "api=2, keys="), "version 2"),
+        (made.TRANSFORM.replace("keys=", "api=[], keys="), "version []"),
+        (made.TRANSFORM.replace("keys=(", "keys=('s3cret', "), "AttributeError at"),
     ],
 )  # fmt: skip
 def test_a_broken_transform_is_refused(folder, code, text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from datetime import UTC, datetime
 
 import pytest
@@ -9,6 +10,7 @@ from cdcworker.connectors.api.context import TaskContext
 from cdcworker.connectors.api.kit import (
     ConfigKey,
     Misconfigured,
+    SinkPlugin,
     SourceField,
     SourcePage,
     SourcePlugin,
@@ -16,7 +18,7 @@ from cdcworker.connectors.api.kit import (
     SourceTable,
     Unavailable,
 )
-from cdcworker.connectors.kit.connector_classes import source_class
+from cdcworker.connectors.kit.connector_classes import sink_class, source_class
 from cdcworker.connectors.kit.rows import RowShape
 from cdcworker.connectors.kit.source_task import SmallSourceTask, SourceIdentity
 from cdcworker.schemas.errors import CODES, CdcError
@@ -240,6 +242,35 @@ def test_a_connector_has_the_plugins_keys_and_the_engines():
         connector.task({"topic.prefix": "p"}, TaskContext("c", 0, 1, "i", ""))
     with pytest.raises(ValueError, match="twice"):
         source_class("x", "1", SourcePlugin(lambda place: Numbers(), keys=(ConfigKey("topic.prefix"),)))
+
+
+def _wrong_validator(value):
+    raise RuntimeError(f"not {value}")
+
+
+def _wrong_check(config):
+    raise KeyError(config["shop.pin"].reveal())
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"keys": (ConfigKey("shop.pin", "PASSWORD"), ConfigKey("shop.area", validator=_wrong_validator))},
+        {"keys": (ConfigKey("shop.pin", "PASSWORD"), ConfigKey("shop.area")), "check": _wrong_check},
+        {"keys": (ConfigKey("shop.pin", "PASSWORD"), ConfigKey("shop.area")), "check": lambda config: [config["shop.area"]]},
+    ],
+    ids=["validator", "check", "an answer that is none"],
+)  # fmt: skip
+def test_a_judgement_that_fails_is_an_error_without_the_values_that_it_looked_at(more):
+    config = {"topic.prefix": "p", "topics": "t", "shop.pin": "s3cret-pin", "shop.area": "s3cret-area"}
+    for made in (
+        source_class("my-api", "1.0", SourcePlugin(lambda place: Numbers(), **more)),
+        sink_class("my-sink", SinkPlugin(lambda place: None, **more)),
+    ):
+        with pytest.raises(CdcError) as caught:
+            made.config_def.validate(config)
+        assert caught.value.code == "plugin.failed"
+        assert "s3cret" not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize(

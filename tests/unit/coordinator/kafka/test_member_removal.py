@@ -7,11 +7,11 @@ import ssl
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 
 import pytest
 from cdcworker.coordinator.kafka import errors as e
-from cdcworker.coordinator.kafka.broker_connection import broker_login
+from cdcworker.coordinator.kafka.broker_connection import BrokerConnection, BrokerLogin, broker_login
 from cdcworker.coordinator.kafka.member_removal import remove_member
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.devstack.ports import free_ports
@@ -123,3 +123,40 @@ def test_an_error_of_the_broker_is_told_as_the_other_clients_errors_are():
     refused = struct.pack(">iiihhihi", 22, 1, 0, 30, -1, -1, 0, 0)
     with answering(refused) as port:
         assert removal_from(port).code == e.AUTHORIZATION
+
+
+@pytest.mark.parametrize("host", [b"a" * 64, b"a..b", b"\xff"], ids=["too long", "an empty part", "no text"])
+def test_a_coordinator_at_an_address_that_is_none_is_an_error_and_nothing_else(host):
+    found = struct.pack(">ihhi", 0, 0, -1, 1) + struct.pack(">h", len(host)) + host + struct.pack(">i", 9092)
+    with answering(struct.pack(">ii", len(found) + 4, 1) + found) as port:
+        assert removal_from(port).code == e.UNREACHABLE
+
+
+def test_a_password_that_scram_cannot_prepare_is_an_error_that_does_not_show_it():
+    login = {**LOGIN, "sasl.mechanism": "SCRAM-SHA-256", "sasl.password": "s3cret\u0007value"}
+    with answering(struct.pack(">iihi", 10, 1, 0, 0)) as port, pytest.raises(CdcError) as caught:
+        remove_member({**login, "bootstrap.servers": f"127.0.0.1:{port}"}, group_id="g", member_id="m", client_id="c")
+    assert caught.value.code == e.AUTHENTICATION
+    assert "s3cret" not in str(caught.value)
+
+
+def test_an_answer_that_comes_byte_by_byte_takes_no_longer_than_the_limit():
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.recv(4096)
+            for byte in struct.pack(">ii", 100, 1) + bytes(96):
+                connection.sendall(bytes([byte]))
+                if ended.wait(0.05):
+                    return
+
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        address = listener.getsockname()
+        with closing(BrokerConnection(BrokerLogin((address,), "c"), address, 0.2)) as connection:
+            with pytest.raises(TimeoutError):
+                connection.ask((10, 1), b"")
+            ended.set()
+        thread.join(10)
