@@ -13,6 +13,7 @@ from cdcworker.schemas.encode import UNCHANGED_HEADER
 from cdcworker.schemas.errors import CdcError
 
 _ENVELOPE: Final = frozenset(("before", "after", "op"))
+_OPS: Final = ("c", "r", "u", "d", "t", "m")
 _UNSENT_TYPES: Final = (str, bytes, list, dict)
 _DELETED: Final = "__deleted"
 """The field by which ExtractNewRecordState marks a deletion that it has rewritten."""
@@ -36,9 +37,16 @@ def row_of(record: TargetRecord) -> Row | None:
         return GONE
     if not isinstance(value, Mapping):
         return Row(record.value_schema, value)
-    if value.keys() >= _ENVELOPE:
+    if _is_envelope(value):
         return _inside(record.value_schema, value)
     return GONE if value.get(_DELETED) in ("true", True) else Row(record.value_schema, value)
+
+
+def _is_envelope(value: Mapping[str, Any]) -> bool:
+    """A table may have columns of these names too."""
+    if not value.keys() >= _ENVELOPE or value["op"] not in _OPS:
+        return False
+    return all(row is None or isinstance(row, Mapping) for row in (value["before"], value["after"]))
 
 
 def _inside(schema: ConnectSchema | None, envelope: Mapping[str, Any]) -> Row | None:

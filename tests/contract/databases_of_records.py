@@ -309,6 +309,18 @@ def test_an_index_of_a_part_of_the_key_is_none_of_the_key(receiver):
     target.close()
 
 
+def test_tables_of_many_schemas_do_not_fill_memory(receiver):
+    target = opened(receiver)
+    for offset in range(5):
+        write(target, record(offset, {"id": offset, "a": "x"}, struct(("id", LONG), ("a", TEXT))))
+    known = target._database._tables
+    known.update({("elsewhere", number): known[next(iter(known))] for number in range(1_100)})
+    write(target, record(5, {"id": 5, "a": "x"}))
+    assert len(known) == 1
+    assert len(receiver.rows()) == 6
+    target.close()
+
+
 def test_types_have_their_values(receiver):
     target = opened(receiver)
     number = ConnectSchema("bytes", name="org.apache.kafka.connect.data.Decimal", parameters={"scale": "2", "connect.decimal.precision": "10"})  # fmt: skip

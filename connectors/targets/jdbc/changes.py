@@ -266,6 +266,7 @@ def without_older(rows: Rows, position: int, floor: bytes) -> Rows:
 
 
 __all__ = [
+    "SHAPES_MAX",
     "ChangeReader",
     "Places",
     "Rows",

@@ -39,7 +39,8 @@ class Database(Protocol):
         """Looks at every table anew: somebody may have changed one."""
 
     def refresh(self) -> None:
-        """A batch begins: lets go of a connection that the server may have ended because it was idle."""
+        """A batch begins: lets go of a connection that the server may have ended because it was idle, and of tables where many are
+        known."""
 
     def explained(self, failure: Exception) -> CdcError:
         """Returns a failure as an error with a code, without values."""

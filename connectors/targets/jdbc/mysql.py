@@ -14,7 +14,7 @@ import pymysql
 from cdcworker.connectors.mysql_client.error_numbers import number_of
 from cdcworker.connectors.mysql_client.login import Login
 from cdcworker.connectors.sink_errors import TARGET_LOCKED, TARGET_UNREACHABLE, TARGET_VALUE
-from cdcworker.connectors.targets.jdbc.changes import Places, Rows
+from cdcworker.connectors.targets.jdbc.changes import SHAPES_MAX, Places, Rows
 from cdcworker.connectors.targets.jdbc.errors import TABLE_UNFIT, values_made
 from cdcworker.connectors.targets.jdbc.ledger import SCHEMA, LedgerSql
 from cdcworker.connectors.targets.jdbc.mysql_values import Literal, literal_of, rows_text
@@ -142,6 +142,8 @@ class MySqlDatabase:
         if now - self._used > IDLE_S:
             self.close()
         self._used = now
+        if len(self._tables) > SHAPES_MAX:
+            self.forget()
 
     def transaction(self) -> contextlib.AbstractContextManager[Connection]:
         return warehouse_connection.transaction(self.connection)

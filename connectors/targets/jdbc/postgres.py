@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 from cdcworker.connectors.sink_errors import TARGET_RIGHTS, TARGET_UNREACHABLE, TARGET_VALUE, from_psycopg
-from cdcworker.connectors.targets.jdbc.changes import Places, Rows
+from cdcworker.connectors.targets.jdbc.changes import SHAPES_MAX, Places, Rows
 from cdcworker.connectors.targets.jdbc.errors import TABLE_UNFIT, values_made
 from cdcworker.connectors.targets.jdbc.ledger import SCHEMA, LedgerSql
 from cdcworker.connectors.targets.jdbc.naming import TableName
@@ -136,7 +136,9 @@ class PostgresDatabase:
         return error
 
     def refresh(self) -> None:
-        """The server ends no session that is idle outside of a transaction."""
+        # The server ends no session that is idle outside of a transaction.
+        if len(self._tables) > SHAPES_MAX:
+            self.forget()
 
     def transaction(self) -> AbstractContextManager[Any]:
         return self.connection.transaction()

@@ -47,7 +47,10 @@ class RowShape:
 
 def is_envelope(schema: ConnectSchema | None) -> bool:
     """Returns whether values of a schema are Debezium's envelopes."""
-    return schema is not None and schema.type == "struct" and schema.by_name.keys() >= ENVELOPE
+    if schema is None or schema.type != "struct" or not schema.by_name.keys() >= ENVELOPE:
+        return False
+    # A table may have columns of these names too.
+    return schema.by_name["after"].type == "struct"
 
 
 def row_schema(record: TargetRecord) -> ConnectSchema | None:

@@ -11,6 +11,7 @@ from cdcworker.connectors.targets.jdbc.changes import ChangeReader, Rows, Trunca
 from cdcworker.connectors.targets.jdbc.config import CONFIG_DEF, CONFLUENT, DEBEZIUM
 from cdcworker.connectors.targets.jdbc.ledger import Partition, ends_of
 from cdcworker.connectors.targets.jdbc.rules import WriteRules, rules_of
+from cdcworker.connectors.targets.rows import row_of
 from cdcworker.connectors.transforms.data import ConnectSchema, struct
 from cdcworker.connectors.warehouses.source_types import target_column
 from cdcworker.schemas.errors import CdcError
@@ -166,6 +167,14 @@ def test_a_value_that_was_not_sent_is_taken_from_the_change_before_it():
 def test_a_row_behind_a_deletion_has_no_value_of_the_deleted_one():
     (step,) = steps([change("d", 1), change("c", 1, "__debezium_unavailable_value")])
     assert step.written == {frozenset(): [(1, None)]}
+
+
+def test_a_row_with_the_columns_of_an_envelope_is_a_row():
+    schema = struct(("id", LONG), ("before", TEXT), ("after", TEXT), ("op", TEXT))
+    row = {"id": 1, "before": "b", "after": "a", "op": "d"}
+    (step,) = steps([TargetRecord("id-0-1", "p.public.orders", 0, 1, 0, KEY, {"id": 1}, schema, row)])
+    assert step.written == {frozenset(): [(1, "b", "a", "d")]}
+    assert row_of(TargetRecord("id-0-1", "t", 0, 1, 0, KEY, {"id": 1}, schema, row)).value == row
 
 
 def test_a_record_without_a_schema_or_a_key_is_refused():
