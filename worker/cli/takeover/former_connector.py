@@ -92,8 +92,8 @@ class OffsetsTopic:
             last = {record.key: record.value for record in log.read_to_end(READ_S)}
         finally:
             log.close()
-        pairs = [(json.loads(key), value) for key, value in last.items() if value is not None]
-        return only([{"partition": key[1], "offset": value} for key, value in pairs if key[0] == name])
+        pairs = [(_key(key), value) for key, value in last.items() if value is not None]
+        return only([{"partition": partition, "offset": value} for (owner, partition), value in pairs if owner == name])
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,15 @@ class WrittenConnector:
     @property
     def way_back(self) -> str:
         return "Create the former connector again where it was, with its config"
+
+
+def _key(text: str) -> tuple[str, Any]:
+    """Returns the connector and the source partition of a record's key; no connector where it is no key of an offset."""
+    try:
+        name, partition = json.loads(text)
+    except (ValueError, TypeError):
+        return "", None
+    return str(name), partition
 
 
 def running(connect: KafkaConnect, name: str | None) -> RunningConnector:

@@ -29,17 +29,27 @@ class KafkaConnect:
     """One worker's REST API. `login` is a user and a password, where the API asks for them."""
 
     def __init__(self, url: str, login: tuple[str, str] | None = None) -> None:
-        self.url = url.rstrip("/")
+        """Raises CdcError for what is no address. A user and a password in it are used, and shown nowhere."""
+        try:
+            address = httpx.URL(url.rstrip("/"))
+        except httpx.InvalidURL:
+            address = httpx.URL("")
+        if address.scheme not in ("http", "https") or not address.host:
+            raise CdcError(CONNECT_REFUSED, "--connect is no address, as http://HOST:8083 is one")
+        if address.userinfo and login is None:
+            login = (address.username, address.password)
+        self.url = str(address.copy_with(userinfo=b""))
         self._client = httpx.Client(timeout=ANSWER_S, trust_env=False, auth=login)
 
     def version(self) -> str:
         return str(self._asked("GET", "/").get("version", ""))
 
     def connectors(self) -> list[str]:
-        return sorted(map(str, self._asked("GET", "/connectors")))
+        return sorted(map(str, self._asked("GET", "/connectors", kind=list)))
 
     def config(self, name: str) -> dict[str, str]:
-        return {str(key): str(value) for key, value in self._asked("GET", f"{_path(name)}/config").items()}
+        found = self._asked("GET", f"{_path(name)}/config")
+        return {str(key): str(value) for key, value in found.items() if value is not None}
 
     def state(self, name: str) -> str:
         return str(self._asked("GET", f"{_path(name)}/status")["connector"]["state"])
@@ -57,11 +67,13 @@ class KafkaConnect:
         self._asked("PATCH", f"{_path(name)}/offsets", {"offsets": list(offsets)})
 
     def stop(self, name: str) -> None:
-        """Stops the connector and waits until it and its tasks stand.
+        """Stops the connector and waits until it and its tasks stand. One that stands is left alone.
 
         It is paused first: a task that still hands on records when it has to stop may be given up after
         `task.shutdown.graceful.timeout.ms`, and then the offsets of what it has written last are not stored.
         """
+        if self._stands(name):
+            return
         self._asked("PUT", f"{_path(name)}/pause")
         self._wait(lambda: self._rests(name), f"connector {name} did not pause")
         self._asked("PUT", f"{_path(name)}/stop")
@@ -97,7 +109,8 @@ class KafkaConnect:
                 raise CdcError(CONNECT_REFUSED, f"{otherwise} within {STAND_S:g} s")
             time.sleep(_POLL_S)
 
-    def _asked(self, method: str, path: str, body: Any = None) -> Any:
+    def _asked(self, method: str, path: str, body: Any = None, *, kind: type = dict) -> Any:
+        """Returns the answer's content, None where it has none. CdcError for a refusal, and for content of another kind."""
         deadline = time.monotonic() + STAND_S
         while True:
             answer = self._answer(method, path, body)
@@ -106,7 +119,15 @@ class KafkaConnect:
             time.sleep(_POLL_S)
         if answer.status_code >= 300:
             raise CdcError(CONNECT_REFUSED, f"{method} {path} was answered with {answer.status_code}{_why(answer)}")
-        return answer.json() if answer.content else None
+        if not answer.content:
+            return None
+        try:
+            found = answer.json()
+        except ValueError:
+            found = None
+        if not isinstance(found, kind):
+            raise CdcError(CONNECT_REFUSED, f"{method} {path} was answered as Kafka Connect does not answer it")
+        return found
 
     def _answer(self, method: str, path: str, body: Any = None) -> httpx.Response:
         try:

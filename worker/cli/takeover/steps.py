@@ -151,6 +151,6 @@ def _standing(remote: RemoteCluster, progress: Progress) -> Iterator[None]:
 
 def _told(error: CliError, progress: Progress) -> CliError:
     done = "; ".join(progress.done) or "nothing was changed"
-    steps = [text for text in (error.error.get("suggestion"), progress.way_back) if text]
+    steps = [text.rstrip(".") for text in (error.error.get("suggestion"), progress.way_back) if text]
     content = {**error.error, "message": f"{error.message} (so far: {done})", "suggestion": ". ".join(steps) or None}
     return CliError(error.command, content, error.exit_code, as_json=error.as_json)

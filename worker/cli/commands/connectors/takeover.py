@@ -149,4 +149,7 @@ def _connect(url: str, user: str | None) -> KafkaConnect:
 def _properties(path: Path | None) -> dict[str, str]:
     if path is None:
         return {}
-    return read_properties(path.read_text(encoding="utf-8"))
+    try:
+        return read_properties(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise click.UsageError(f"{path}: the file is not UTF-8") from None
