@@ -126,7 +126,7 @@ def test_an_answer_that_is_not_read_does_not_stay(serve):
     server = serve(write_s=0.3)
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    connection.settimeout(10.0)
+    connection.settimeout(60.0)
     connection.connect(("127.0.0.1", server.port))
     request = b"GET /connectors?expand=info&expand=status HTTP/1.1\r\nHost: w\r\n\r\n"
 
@@ -135,9 +135,8 @@ def test_an_answer_that_is_not_read_does_not_stay(serve):
             connection.sendall(request * 100)
 
     # The server waits with reading while its answers are not taken, and cuts the connection in the end.
-    with pytest.raises(OSError, match=r"reset|Broken pipe"):
+    with connection, pytest.raises(OSError, match=r"reset|Broken pipe"):
         ask()
-    connection.close()
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,14 @@ def wait_until(done: Callable[[], bool]) -> None:
 
 def test_a_connection_that_is_killed_is_lost(table: LoggedServer) -> None:
     with table.stream(MariaDbStart(table.position()), WAITING) as stream:
-        ((number,),) = table.ask("select id from information_schema.processlist where command = 'Binlog Dump'")
+        readers: list[tuple[object, ...]] = []
+
+        def is_read() -> bool:
+            readers[:] = table.ask("select id from information_schema.processlist where command = 'Binlog Dump'")
+            return len(readers) == 1
+
+        wait_until(is_read)
+        ((number,),) = readers
         table.ask(f"kill {number}")
         with pytest.raises(CdcError) as caught:
             read_until(stream, EventReader(stream.checksum), lambda _: False)
