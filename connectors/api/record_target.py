@@ -32,6 +32,9 @@ class TargetRecord:
     value: Any = None
     """None: a tombstone."""
     headers: Sequence[Header] = ()
+    unsent: Sequence[str] = ()
+    """Names of the row's columns, as they were before the transforms, whose values the source did not send: they are stored beside
+    the row and did not change."""
 
 
 @dataclass(frozen=True, slots=True)

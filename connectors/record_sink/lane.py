@@ -27,6 +27,7 @@ from cdcworker.connectors.record_sink.errors import DEAD_LETTERS_MANY, RECORD_UN
 from cdcworker.connectors.record_sink.group_offsets import Letter, Partition
 from cdcworker.connectors.record_sink.ownership import Ownership
 from cdcworker.connectors.record_sink.progress import Done, Progress
+from cdcworker.connectors.record_sink.unsent import unsent_columns
 from cdcworker.connectors.transform_chain.chain import FAILED, TransformChain
 from cdcworker.connectors.transforms.data import ConnectRecord
 from cdcworker.schemas.errors import INTERNAL, CdcError, raised_at
@@ -203,9 +204,10 @@ class Lane:
             if moment is not None:
                 moments[moment] += 1
             newest[message.topic()] = moment or message.timestamp()[1]
+            unsent = unsent_columns(record) if record.headers else ()
             made = self._transformed(record, message)
             if made is not None:
-                entries.append(_Entry(_target_record(made, message, ids), message))
+                entries.append(_Entry(_target_record(made, message, ids, unsent), message))
         self._write(entries)
         written = len(entries) - self._refused
         self._parts.progress.done(Done(offsets, self._letters, self._refused, max(0, written), moments, newest))
@@ -229,7 +231,8 @@ class Lane:
         return True
 
     def _record(self, message: Any, ids: str) -> TargetRecord:
-        return _target_record(self._parts.reader.read(message), message, ids)
+        record = self._parts.reader.read(message)
+        return _target_record(record, message, ids, unsent_columns(record) if record.headers else ())
 
     def _schema(self, id: int) -> Any:
         schemas = self._parts.reader.schemas
@@ -361,7 +364,7 @@ def moment_of(record: ConnectRecord, message: Any) -> int | None:
     return moment if isinstance(moment, int) and source.get("snapshot") in (None, "false", False) else None
 
 
-def _target_record(record: ConnectRecord, message: Any, ids: str) -> TargetRecord:
+def _target_record(record: ConnectRecord, message: Any, ids: str, unsent: Sequence[str]) -> TargetRecord:
     return TargetRecord(
         f"{ids}-{message.partition()}-{message.offset()}",
         record.topic,
@@ -373,6 +376,7 @@ def _target_record(record: ConnectRecord, message: Any, ids: str) -> TargetRecor
         record.value_schema,
         record.value,
         record.headers,
+        unsent,
     )
 
 

@@ -1,15 +1,14 @@
-"""What a record says of the row that its key names: for targets that hold the current state. Also which of its values the source did
-not send, because they are stored beside the row and have not changed."""
+"""What a record says of the row that its key names: for targets that hold the current state. Also what stands
+there for a value that the source did not send."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from cdcworker.connectors.api.record_target import TargetRecord
 from cdcworker.connectors.record_sink.errors import RECORD_REFUSED
-from cdcworker.connectors.transforms.data import ConnectSchema, Header
-from cdcworker.schemas.encode import UNCHANGED_HEADER
+from cdcworker.connectors.transforms.data import ConnectSchema
 from cdcworker.schemas.errors import CdcError
 
 _ENVELOPE: Final = frozenset(("before", "after", "op"))
@@ -73,9 +72,3 @@ class Placeholder:
     def stands(self, value: Any) -> bool:
         """Returns whether a value is one of its forms."""
         return isinstance(value, _UNSENT_TYPES) and value in self._forms
-
-
-def unsent_columns(headers: Sequence[Header]) -> list[int]:
-    """Returns which columns the source did not send, where their types have no placeholder: by their place in its row."""
-    texts = [header.value for header in headers if header.key == UNCHANGED_HEADER and isinstance(header.value, bytes)]
-    return [int(part) for text in texts for part in text.split(b",") if part.isdigit()]

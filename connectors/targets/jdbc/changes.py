@@ -12,7 +12,7 @@ from cdcworker.connectors.record_sink.errors import RECORD_REFUSED
 from cdcworker.connectors.targets.jdbc.naming import TableName, TableNames
 from cdcworker.connectors.targets.jdbc.rules import WriteRules
 from cdcworker.connectors.targets.jdbc.shapes import DELETED, Row, RowShape, ShapeMaker, is_envelope, row_schema
-from cdcworker.connectors.targets.rows import Placeholder, unsent_columns
+from cdcworker.connectors.targets.rows import Placeholder
 from cdcworker.connectors.transforms.bounded_cache import BoundedCache
 from cdcworker.connectors.transforms.data import ConnectSchema
 from cdcworker.schemas.errors import CdcError
@@ -236,9 +236,8 @@ def _hashable(key: Row) -> Any:
 def _lacking(record: TargetRecord, shape: RowShape, values: Sequence[Any]) -> Places:
     """Returns which columns the source did not send: a value that is stored beside its row and did not change."""
     out = [at for at, value in enumerate(values) if _PLACEHOLDER.stands(value)]
-    if record.headers:
-        numbers = shape.numbers or {}
-        out += [numbers[number] for number in unsent_columns(record.headers) if number in numbers]
+    if record.unsent:
+        out += [at for at, name in enumerate(shape.fields) if name in record.unsent]
     return frozenset(out) if out else _WHOLE
 
 

@@ -14,7 +14,7 @@ from cdcworker.connectors.targets.redis import scripts
 from cdcworker.connectors.targets.redis.client import Call, RedisClient
 from cdcworker.connectors.targets.redis.config import OWN, key_template, type_of
 from cdcworker.connectors.targets.redis.replies import worst_of
-from cdcworker.connectors.targets.rows import Placeholder, Row, row_of, unsent_columns
+from cdcworker.connectors.targets.rows import Placeholder, Row, row_of
 from cdcworker.connectors.targets.templates import TextTemplate
 from cdcworker.connectors.transforms.data import ConnectSchema, DataError
 from cdcworker.connectors.transforms.values import text_of
@@ -133,9 +133,9 @@ class RedisTarget:
         keys = (key, companion(key, b":version"))
         if row.value is None:
             return Call(scripts.DELETE, keys, (*version, self._kept_s))
-        return self._put(keys, (*version, self._row_s), row, unsent_columns(record.headers))
+        return self._put(keys, (*version, self._row_s), row, record.unsent)
 
-    def _put(self, keys: Sequence[bytes], args: Sequence[str | int], row: Row, unsent: Sequence[int]) -> Call:
+    def _put(self, keys: Sequence[bytes], args: Sequence[str | int], row: Row, unsent: Sequence[str]) -> Call:
         if self._type == "HASH":
             kept = self._unsent(row.value, unsent)
             pairs = self._pairs(row.schema, row.value, kept)
@@ -149,13 +149,11 @@ class RedisTarget:
         paths = [encoded(path_of(name)) for name in kept]
         return Call(scripts.JSON, keys, (*args, encoded(self._values.text(row.schema, row.value)), *paths))
 
-    def _unsent(self, value: Any, columns: Sequence[int]) -> list[str]:
+    def _unsent(self, value: Any, columns: Sequence[str]) -> list[str]:
         """Returns the fields whose values the source did not send, because they have not changed; `columns` are more of them."""
         if not isinstance(value, Mapping):
             return []
-        return [
-            name for at, (name, each) in enumerate(value.items()) if at in columns or self._placeholder.stands(each)
-        ]
+        return [name for name, each in value.items() if name in columns or self._placeholder.stands(each)]
 
     def _pairs(self, schema: ConnectSchema | None, value: Any, left_out: Sequence[str] = ()) -> list[bytes | str | int]:
         """Returns names and texts of the fields that have a value."""

@@ -42,7 +42,7 @@ def test_a_process_that_stops_within_a_transaction_keeps_nobody_waiting(receiver
 
 
 def test_names_that_the_server_cuts_off_are_refused(receiver):
-    for number, name in enumerate(("x" * 64, "\u00fc" * 32, "a\0b")):
+    for number, name in enumerate(("x" * 64, "\u00fc" * 32)):
         target = opened(receiver, collection__name__format=name)
         with pytest.raises(CdcError) as caught:
             write(target, record(0, {"id": number, "a": "x"}))
