@@ -217,6 +217,10 @@ def row_events(core_module: ModuleType, shake: Shaker, count: int) -> int:
     return done
 
 
+ROOM = 1 << 30
+"""Bytes of a turn: as many as a sample has, and as its records have."""
+
+
 def log_events(core_module: ModuleType, shake: Shaker, count: int) -> int:
     """Packets of whole transactions of both servers, one transaction in a buffer."""
     from cdcworker.connectors.mysql.transport.packets import packets
@@ -256,14 +260,14 @@ def log_events(core_module: ModuleType, shake: Shaker, count: int) -> int:
     def whole(sample: bytes) -> int:
         core.enter(logs.MICROS, 0, None)
         core.sequence = -1
-        at = core.feed(sample, 0, len(sample), len(sample))
+        at = core.feed(sample, 0, len(sample), ROOM)
         assert core.taken()[2] is not None
         return int(at)
 
     def take(view: memoryview) -> bool:
         core.enter(logs.MICROS, 0, None)
         core.sequence, core.checksums = -1, len(view) % 16 == 0
-        taken = core.feed(view, 0, len(view), len(view)) > len(view) // 4
+        taken = core.feed(view, 0, len(view), ROOM) > len(view) // 4
         core.taken()
         return taken
 
