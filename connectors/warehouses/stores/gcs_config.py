@@ -115,6 +115,7 @@ def _require_answer(said: Any, *_: Any, **__: Any) -> None:
     import requests
 
     if is_passing(said.status_code) or (said.ok and not isinstance(said.json(), dict)):
+        said.close()  # nobody reads the rest of the answer
         raise requests.HTTPError(f"no token ({said.status_code})")
 
 
