@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
+from cdcworker.connectors.record_sink.unwrap import is_envelope
 from cdcworker.connectors.transforms.data import ConnectRecord
 from cdcworker.schemas.encode import UNCHANGED_HEADER
-
-ENVELOPE: Final = frozenset(("before", "after", "op"))
 
 
 def unsent_columns(record: ConnectRecord) -> tuple[str, ...]:
@@ -18,8 +16,8 @@ def unsent_columns(record: ConnectRecord) -> tuple[str, ...]:
         header.value for header in record.headers if header.key == UNCHANGED_HEADER and isinstance(header.value, bytes)
     ]
     row = record.value
-    if isinstance(row, Mapping) and row.keys() >= ENVELOPE:
-        row = row["after"]
+    if texts and isinstance(row, Mapping) and is_envelope(record):
+        row = row.get("after")
     if not texts or not isinstance(row, Mapping):
         return ()
     names = list(row)

@@ -45,7 +45,7 @@ class Unwrap:
         value, mode = record.value, self._options.deletes
         if value is None:
             return record if mode in ("tombstone", "rewrite-with-tombstone") else None
-        if not _is_envelope(record):
+        if not is_envelope(record):
             return record
         row = value["after"]
         if row is not None and not isinstance(row, Mapping):
@@ -97,7 +97,8 @@ def options_of(config: Mapping[str, str], at: str) -> UnwrapOptions:
     return UnwrapOptions(mode, flat.fields, flat.headers)  # type: ignore[arg-type]  # the key's validator has seen it
 
 
-def _is_envelope(record: ConnectRecord) -> bool:
+def is_envelope(record: ConnectRecord) -> bool:
+    """Returns whether a record's value is Debezium's envelope."""
     if record.value_schema is not None:
         return record.value_schema.type == "struct" and record.value_schema.by_name.keys() >= _ENVELOPE
     return isinstance(record.value, Mapping) and record.value.keys() >= _ENVELOPE
