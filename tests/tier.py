@@ -168,6 +168,7 @@ def long_arguments(args: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--part", default="1/1", help="only every n-th file: 1/4, 2/4, …")
     parser.add_argument("--minutes", type=float, help="begin no further file after so many minutes")
     parser.add_argument("--left", action="store_true", help="only print what is left")
+    parser.add_argument("--at-once", type=int, default=FILES_AT_ONCE, help="how many files run side by side")
     parser.add_argument(
         "--keep-passed",
         action="store_true",
@@ -233,7 +234,7 @@ def long(args: Sequence[str]) -> int:
 
     lanes = [long_lane(file, int(result["seed"])) for file in in_turn(todo)]
     with contextlib.nullcontext() if chosen.left else class_archive():
-        codes, _ = run(ROOT, [] if chosen.left else lanes, FILES_AT_ONCE, keep, in_time)
+        codes, _ = run(ROOT, [] if chosen.left else lanes, chosen.at_once, keep, in_time)
     if ENDED_FROM_OUTSIDE in codes:
         print(summary(result, every), flush=True)
         return ENDED_FROM_OUTSIDE
