@@ -128,7 +128,9 @@ class App:
         )
         tls = tls_of(config.values, config.scheme)
         self._checkers = WarmChildren(CHILD)
-        self._tasks = StandbyProcesses(memory_mb=config.values["task.memory.limit.default.mb"])
+        self._tasks = StandbyProcesses(
+            memory_mb=config.values["task.memory.limit.default.mb"], questions=self._checkers
+        )
         herding = replace(self._herder_config(), peer_tls=tls.peers if tls else None)
         self.herder = Herder(herding, plan, self._tasks)
         names = self.herder.config.topics
@@ -229,7 +231,6 @@ class App:
     def start(self) -> None:
         """Starts everything. The REST API answers (503 from /health) before the cluster is joined, as in Kafka Connect."""
         warn_of_refused_plugins()
-        self._checkers.open()
         self.rest.start()
         if self._audit_topic is not None:
             self._audit_topic.start()

@@ -29,7 +29,12 @@ READY: Final = b"ready"
 
 def main() -> int:
     """Arguments: the descriptor of the socket, and the module whose `preload` and `main` are called."""
-    descriptor, module = int(sys.argv[1]), importlib.import_module(sys.argv[2])
+    return run(int(sys.argv[1]), sys.argv[2])
+
+
+def run(descriptor: int, module_name: str) -> int:
+    """Answers with `main` of the module until the other end of the socket is closed."""
+    module = importlib.import_module(module_name)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Nobody waits for the children: their answer and the end of their output say everything.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

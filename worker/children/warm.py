@@ -36,7 +36,7 @@ class WarmChildren:
     module is started as a process of its own."""
 
     def __init__(self, module: str, server: Sequence[str] = FORK_SERVER) -> None:
-        self._module = module
+        self.module: Final = module
         self._server = tuple(server)
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -48,6 +48,16 @@ class WarmChildren:
         """Starts the fork server without waiting for it, unless it runs."""
         with self._lock:
             self._open()
+
+    def end_for_server(self) -> socket.socket | None:
+        """Returns the end of the socket for a fork server that somebody else has forked, to whom it belongs then; None if
+        one was started before. When that server is lost, the next one is started here."""
+        with self._lock:
+            if self._control is not None or self._is_closed:
+                return None
+            self._control, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._is_ready = False
+            return server_end
 
     def close(self) -> None:
         with self._lock:
@@ -67,7 +77,7 @@ class WarmChildren:
                 os.close(answer_start[1])
             if pid is None:
                 left = max(0.1, deadline - time.monotonic())
-                return call_child((sys.executable, "-m", self._module), question, left)
+                return call_child((sys.executable, "-m", self.module), question, left)
             return _exchanged(pid, ends, json.dumps(question).encode(), deadline)
         finally:
             for end in ends:
@@ -90,14 +100,14 @@ class WarmChildren:
             socket.send_fds(control, [request], list(streams))
             reply = parse_message(control.recv(REQUEST_BYTES_MAX))
         except (OSError, JsonRefused) as exc:
-            log.warning("fork server for questions lost module=%s error=%s", self._module, type(exc).__name__)
+            log.warning("fork server for questions lost module=%s error=%s", self.module, type(exc).__name__)
             self._drop()
             return None
         finally:
             self._lock.release()
         if isinstance(pid := reply.get("pid"), int):
             return pid
-        log.warning("no child was forked module=%s error=%s", self._module, reply.get("error"))
+        log.warning("no child was forked module=%s error=%s", self.module, reply.get("error"))
         return None
 
     def _open(self) -> socket.socket | None:
@@ -107,7 +117,7 @@ class WarmChildren:
             own_end, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with server_end:
                 self._process = subprocess.Popen(  # noqa: S603  a command of the product's own
-                    [*self._server, str(server_end.fileno()), self._module],
+                    [*self._server, str(server_end.fileno()), self.module],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,

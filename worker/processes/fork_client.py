@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_message
+from cdcworker.worker.children.warm import WarmChildren
 from cdcworker.worker.linux.process_group import IS_LINUX, MARK, NO_MARK
+from cdcworker.worker.linux.procfs import children_of, read_stat
 from cdcworker.worker.task.fork_server import PADDING, REQUEST_BYTES_MAX
 
 log = logging.getLogger(__name__)
@@ -53,12 +55,16 @@ class ForkClient:
         mark_prefix: str,
         command: Sequence[str] = FORK_SERVER,
         clock: Callable[[], float] = time.monotonic,
+        questions: WarmChildren | None = None,
     ) -> None:
-        """`mark_prefix` begins the marks of all processes that this fork server starts."""
+        """`mark_prefix` begins the marks of all processes that this fork server starts. The first one also forks the fork
+        server of `questions`, which then shares what is imported here."""
         self._selector = selector
         self._mark_prefix = mark_prefix
         self._command = tuple(command)
         self._clock = clock
+        self._questions = questions
+        self._questions_end: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._ready = False
@@ -73,6 +79,11 @@ class ForkClient:
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
 
+    def reserve_questions(self) -> None:
+        """Lets questions wait for the first fork server rather than start one of their own. Any thread may call."""
+        if self._questions is not None and IS_LINUX:
+            self._questions_end = self._questions.end_for_server()
+
     def open(self) -> bool:
         """Starts the fork server unless it runs; returns False when it cannot be used at the moment."""
         if self._process is not None:
@@ -84,11 +95,14 @@ class ForkClient:
         except OSError as exc:
             self._note_failure(f"{type(exc).__name__}: {exc.strerror}")
             return False
+        questions_end, self._questions_end = self._questions_end, None
+        ends = [end for end in (server_end, questions_end) if end is not None]
+        questions = (str(questions_end.fileno()), self._questions.module) if self._questions and questions_end else ()
         try:
             self._process = subprocess.Popen(  # noqa: S603  a command of the product's own
-                [*self._command, str(server_end.fileno()), str(os.getpid()), self._mark_prefix, PADDING],
+                [*self._command, str(server_end.fileno()), str(os.getpid()), self._mark_prefix, *questions, PADDING],
                 stdin=subprocess.DEVNULL,
-                pass_fds=(server_end.fileno(),),
+                pass_fds=[end.fileno() for end in ends],
                 start_new_session=True,
                 env={**os.environ, MARK: NO_MARK},
             )
@@ -97,7 +111,8 @@ class ForkClient:
             self._note_failure(f"{type(exc).__name__}: {exc.strerror}")
             return False
         finally:
-            server_end.close()
+            for end in ends:
+                end.close()
         own_end.setblocking(False)
         self._control, self._ready, self._since = own_end, False, self._clock()
         self._selector.register(own_end, selectors.EVENT_READ, lambda _mask: self._receive())
@@ -126,6 +141,8 @@ class ForkClient:
                 self._drop("it does not answer" if self._ready else "it is not ready in time")
 
     def close(self) -> None:
+        if self._questions_end is not None:
+            self._questions_end.close()
         if self._process is not None:
             self._end()
 
@@ -221,3 +238,14 @@ class ForkClient:
             process.send_signal(signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(END_S_MAX)
+        _reap(process.pid)
+
+
+def _reap(session: int) -> None:
+    """Ends what a fork server has left behind in its session; as a subreaper this process has become the parent."""
+    for pid in children_of(os.getpid()):
+        stat = read_stat(pid)
+        if stat is not None and stat.session == session:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)

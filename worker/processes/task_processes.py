@@ -22,6 +22,7 @@ from cdcworker.coordinator.core.events import TaskExited
 from cdcworker.coordinator.model import AssignedTask
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.threads import SupervisedThread
+from cdcworker.worker.children.warm import WarmChildren
 from cdcworker.worker.linux import procfs
 from cdcworker.worker.linux.orphan_reaper import OrphanReaper, Subreaper
 from cdcworker.worker.linux.process_group import MARK
@@ -70,8 +71,10 @@ class TaskProcesses:
         terminate_s: float = TERMINATE_S,
         memory_mb: int = MEMORY_MB,
         fork_server: Sequence[str] | None = None,
+        questions: WarmChildren | None = None,
     ) -> None:
-        """`memory_mb` limits the memory of tasks whose connector sets no limit."""
+        """`memory_mb` limits the memory of tasks whose connector sets no limit. The fork server of `questions` is forked
+        from the one of the tasks."""
         self._command = tuple(command or COMMAND)
         self._memory_mb = memory_mb
         self._stop_s = stop_s
@@ -89,7 +92,9 @@ class TaskProcesses:
         )
         self._monitor = TaskMonitor(self._end, self._output_reader.report)
         self._fork_client = (
-            None if command else ForkClient(self._selector, self._mark_prefix, fork_server or FORK_SERVER)
+            None
+            if command
+            else ForkClient(self._selector, self._mark_prefix, fork_server or FORK_SERVER, questions=questions)
         )
         self._wake_near, self._wake_far = socket.socketpair()
         for end in (self._wake_near, self._wake_far):
@@ -102,6 +107,8 @@ class TaskProcesses:
 
     def open(self, post: Post) -> None:
         self._post = post
+        if self._fork_client is not None:
+            self._fork_client.reserve_questions()
         self._selector.register(self._wake_near, selectors.EVENT_READ, self._woken)
         self._thread.start()
         levels.listen(self.broadcast)

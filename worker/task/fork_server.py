@@ -20,7 +20,15 @@ from typing import Any, Final, NoReturn
 
 from cdcworker.connectors.registry import plugins
 from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_message
-from cdcworker.worker.linux.process_group import await_reparenting, die_with_parent, rename
+from cdcworker.worker.children import fork_server as question_server
+from cdcworker.worker.linux.process_group import (
+    NO_MARK,
+    PR_SET_PDEATHSIG,
+    await_reparenting,
+    die_with_parent,
+    prctl,
+    rename,
+)
 from cdcworker.worker.linux.procfs import kill, mark_of, pids, threads
 
 REQUEST_BYTES_MAX: Final = 262_144
@@ -52,17 +60,45 @@ def preload() -> None:
 
 
 def main() -> int:
+    """Arguments: the descriptor of the socket, the worker's process id, the beginning of the tasks' marks, and before the
+    padding, if a fork server for questions is to be forked, the descriptor of its socket and its module."""
     descriptor, worker = int(sys.argv[1]), int(sys.argv[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     preload()
     gc.collect()
     # The collector of a task would write into every page that it looks at, and so copy it.
     gc.freeze()
+    if questions := sys.argv[4:-1]:
+        fork_question_server(descriptor, int(questions[0]), questions[1])
     with socket.socket(fileno=descriptor) as control, contextlib.suppress(BrokenPipeError, ConnectionResetError):
         control.send(json.dumps({"ready": True, "pid": os.getpid(), "threads": threads()}).encode())
         serve(control, worker)
     kill_marked(sys.argv[3])
     return 0
+
+
+def fork_question_server(control: int, descriptor: int, module: str) -> None:
+    """Forks the fork server that answers questions with the module. It ends with this process."""
+    try:
+        pid = os.fork()
+    except OSError:
+        pid = -1
+    if pid:
+        # Whoever asks then finds the other end closed, and starts one that is not forked.
+        os.close(descriptor)
+        return
+    code = 1
+    try:
+        # It stays in this session, where the worker looks for what it has to reap.
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.close(control)
+        silence = os.open(os.devnull, os.O_WRONLY)
+        for stream in (1, 2):
+            os.dup2(silence, stream)
+        rename([sys.executable, "-m", question_server.__name__, module], NO_MARK)
+        code = question_server.run(descriptor, module)
+    finally:
+        os._exit(code)
 
 
 def kill_marked(family: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import queue
@@ -14,12 +15,25 @@ from pathlib import Path
 import pytest
 from cdcworker.coordinator.core.events import TaskExited, TaskReport
 from cdcworker.coordinator.model import AssignedTask
+from cdcworker.worker.children.warm import WarmChildren
 from cdcworker.worker.linux.procfs import children_of, read_stat
 from cdcworker.worker.processes.task_processes import TaskProcesses
 from cdcworker.worker.protocol.task_spec import ClusterTopics, TaskSpec
 
 FORK_SERVER = (sys.executable, str(Path(__file__).with_name("scripted_fork_server.py")))
 SLOW_FORK_SERVER = (sys.executable, "-c", "import time; time.sleep(600)")
+ASKED = """
+import json, os, sys
+told = []
+def preload():
+    told.append("preloaded")
+def main():
+    json.load(sys.stdin)
+    json.dump([len(told), os.getppid()], sys.stdout)
+    return 0
+if __name__ == "__main__":
+    sys.exit(main())
+"""
 DEADLINE_S = 30.0
 TASK = AssignedTask("shop", "i1", 0, 7)
 
@@ -157,6 +171,31 @@ def test_a_forked_task_is_a_process_like_a_started_one(run, heard, monkeypatch, 
     logged = [record.getMessage() for record in caplog.records if record.name == "cdcworker.task"]
     assert "[shop-0] INFO task speaks to its log" in logged
     assert not any("without the fork server" in record.getMessage() for record in caplog.records)
+
+
+def test_the_fork_server_of_questions_is_forked_from_the_one_of_tasks(run, tmp_path, monkeypatch):
+    (tmp_path / "asked_module.py").write_text(ASKED)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    questions = WarmChildren("asked_module")
+    tasks = run(questions=questions)
+
+    def ask() -> tuple[int, int]:
+        told, server = json.loads(questions.call({}, 60.0).out)
+        return told, server
+
+    try:
+        told, server = ask()
+        old = fork_server_of(tasks)
+        assert (told, ask()[1]) == (1, server)
+        assert children_of(old) == [server]
+        assert arguments(server).split("\0")[2:4] == ["cdcworker.worker.children.fork_server", "asked_module"]
+        os.kill(old, signal.SIGKILL)
+        gone([server])
+        # The first one finds that it is lost and is answered by a process of its own, the next one by a new server.
+        assert ask()[1] == os.getpid()
+        assert ask()[1] not in (server, os.getpid())
+    finally:
+        questions.close()
 
 
 def test_tasks_from_one_fork_server_draw_different_random_numbers(run, heard):
