@@ -39,6 +39,7 @@ $(STAMP): $(LOCKS) pyproject.toml setup.py
 	@$(PIP) --require-hashes -r locks/build.txt
 	@$(PIP) --require-hashes -r locks/all.txt
 	@$(PIP) --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m compileall -q schemas coordinator connectors worker
 	@touch $@
 
 jars: env
@@ -103,8 +104,8 @@ $(BROWSER)/.installed: locks/browser.txt $(STAMP)
 demo: env
 	@$(BIN)/cdcworker quickstart $(ARGS)
 
-# The fast tier is for the daily loop, which has `make lint` beside it.
-test: env jars servers $(if $(findstring --fast,$(ARGS)),,lint)
+# It runs `make lint` beside the tests, but not for the fast tier, which is for the daily loop, or for tests that are asked for.
+test: env jars servers types
 	@$(BIN)/python -m tests.tier ci $(ARGS)
 
 test-long: env jars servers converter clients browser lint

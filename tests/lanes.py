@@ -33,12 +33,13 @@ class EndedFromOutsideError(Exception):
 
 @dataclass(frozen=True)
 class Lane:
-    """One pytest process (with its workers), its output kept in `output` unless it goes to the terminal."""
+    """One pytest process (with its workers) or another command, its output kept in `output` unless it goes to the terminal."""
 
     name: str
     argv: Sequence[str]
     nice: int = 0
     quiet: bool = False
+    is_pytest: bool = True
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,8 @@ def ended_by_signals() -> Iterator[None]:
 
 def _start(root: Path, lane: Lane, path: Path, env: Mapping[str, str]) -> subprocess.Popen[str]:
     """Starts a lane in a process group of its own; its report is `path`.xml, its output, if it is quiet, `path`.out."""
-    argv = ["nice", "-n", str(lane.nice), *lane.argv, f"--junitxml={path}.xml"]
+    report = [f"--junitxml={path}.xml"] if lane.is_pytest else []
+    argv = ["nice", "-n", str(lane.nice), *lane.argv, *report]
     with Path(f"{path}.out").open("w") as output:
         stdout, stderr = (output, subprocess.STDOUT) if lane.quiet else (None, None)
         return subprocess.Popen(argv, cwd=root, env=env, stdout=stdout, stderr=stderr, text=True, process_group=0)
@@ -218,7 +220,8 @@ def run(
             except BaseException:
                 _end(this.processes)
                 raise
-        for number in this.codes:
+        # Why tests failed is told once more behind all; what another command says is not, and so comes last.
+        for number in sorted(this.codes, key=lambda number: not lanes[number].is_pytest):
             if (lane := lanes[number]).quiet:
                 print(f"\n{'=' * 30} {lane.name}\n{(folder / f'{number}.out').read_text()}", flush=True)
         found = [one for number in this.codes for one in timings(folder / f"{number}.xml")]

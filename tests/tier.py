@@ -105,7 +105,8 @@ def ended(began: float, codes: Sequence[int], lanes: Sequence[Lane], found: Sequ
 
 
 def ci(args: Sequence[str]) -> int:
-    """Two lanes side by side: what computes takes what the processor has left beside what waits, and then the rest of that."""
+    """Two lanes side by side: what computes (`make lint` among it) takes what the processor has left beside what waits, and
+    then the rest of that."""
     age([])
     seed = seed_of(commit())
     print(f"seed of this commit: {seed} (repeat with CDC_TEST_SEED={seed})", flush=True)
@@ -122,6 +123,7 @@ def ci(args: Sequence[str]) -> int:
                 " ".join(WAITING),
                 pytest_argv(seed, *side_by_side(3), *WAITING, *(f"--ignore={path}" for path in AFTER_QUICK)),
             ),
+            Lane("make lint", ("make", "--no-print-directory", "lint"), nice=NICE, quiet=True, is_pytest=False),
             Lane(" ".join(QUICK), pytest_argv(seed, *QUICK), nice=NICE, quiet=True),
             Lane(" ".join(AFTER_QUICK), pytest_argv(seed, *side_by_side(2), *AFTER_QUICK), quiet=True),
         ]
