@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from cdcworker.worker.devstack.ports import free_ports
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from tests import plain_http
+from tests.waiting import pause
 
 DEADLINE_S = 60.0
 STARTED = re.compile(r"task started task=(\S+) pid=(\d+)")
@@ -84,7 +84,7 @@ class Worker:
         return next(task for task in tasks if (task["connector"], task["task"]) == (name, number))
 
     def wait(self, condition: Callable[[], Any], what: str | Callable[[], str], timeout_s: float = DEADLINE_S) -> Any:
-        deadline = time.monotonic() + timeout_s
+        began = time.monotonic()
         while True:
             assert self.process.poll() is None, self.log.read_text()[-20_000:]
             try:
@@ -93,10 +93,10 @@ class Worker:
                 found = None
             if found:
                 return found
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= began + timeout_s:
                 missing = what if isinstance(what, str) else what()
                 raise AssertionError(f"not in time: {missing}\n{self.log.read_text()[-20_000:]}")
-            select.select([], [], [], 0.05)
+            pause(began, 0.05)
 
     def wait_ready(self) -> None:
         self.wait(lambda: self.get("/health")["status"] == "healthy", "health")

@@ -149,7 +149,7 @@ def test_the_keys_that_take_expressions_are_found():
     } <= names
 
 
-@pytest.mark.parametrize(("connector", "key", "form"), first_of_each_key())
+@pytest.mark.parametrize(("connector", "key", "form"), [*first_of_each_key()])
 def test_every_key_that_takes_expressions_judges_each_of_them_in_time(connector, key, form):
     definition = dict(definitions())[connector]
     for expression in CATASTROPHIC:

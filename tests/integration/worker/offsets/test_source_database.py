@@ -20,12 +20,26 @@ from tests.integration import one_worker
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.timeout(300)]
 
 
+@pytest.fixture(scope="module")
+def one(kafka, tmp_path_factory):
+    made = one_worker.Worker(tmp_path_factory.mktemp("worker"), kafka.bootstrap, f"d{uuid.uuid4().hex[:8]}")
+    made.wait_ready()
+    yield made
+    assert made.end() == 0
+
+
 @pytest.fixture
-def worker(kafka, tmp_path):
-    one = one_worker.Worker(tmp_path, kafka.bootstrap, f"d{uuid.uuid4().hex[:8]}")
-    one.wait_ready()
+def worker(one, db):
+    """The worker of all tests, without their connectors: the next of the same name begins anew."""
     yield one
-    assert one.end() == 0
+    for name in one.get("/connectors"):
+        assert ask(one, "PUT", f"/connectors/{name}/stop").status_code == 204
+        assert ask(one, "DELETE", f"/connectors/{name}").status_code == 204
+    one.wait(lambda: one.get("/v1/cluster")["tasks"] == [], "no task")
+
+
+def prefix_of(db, worker: Any) -> str:
+    return f"{worker.group}-{db.info.dbname}"
 
 
 @pytest.fixture
@@ -52,7 +66,7 @@ def config_of(db, worker: Any, **more: str) -> dict[str, str]:
         "database.dbname": str(where["dbname"]),
         "slot.name": f"left_{where['dbname']}",
         "publication.name": "left_pub",
-        "topic.prefix": worker.group,
+        "topic.prefix": prefix_of(db, worker),
         **more,
     }
 
@@ -93,7 +107,7 @@ def test_a_position_that_the_server_has_given_up_is_refused_when_it_is_written(w
     running(worker, db)
     old = offset(worker)
     db.execute("insert into t select g, 'new' from generate_series(1, 100) g")
-    worker.wait(lambda: len(worker.read(f"{worker.group}.public.t")) == 101, "the rows")
+    worker.wait(lambda: len(worker.read(f"{prefix_of(db, worker)}.public.t")) == 101, "the rows")
     confirmed = "select confirmed_flush_lsn > %s::pg_lsn from pg_replication_slots where database = current_database()"
     at = f"{old['offset']['safe_lsn'] >> 32:X}/{old['offset']['safe_lsn'] & 0xFFFFFFFF:X}"
     worker.wait(lambda: db.execute(confirmed, (at,)).fetchone() == (True,), "the confirmation")
@@ -112,7 +126,7 @@ def test_a_position_that_the_server_has_given_up_is_refused_when_it_is_written(w
     assert offset(worker) == now
     assert ask(worker, "PUT", "/connectors/shop/resume").status_code == 202
     db.execute("insert into t values (200, 'after')")
-    worker.wait(lambda: len(worker.read(f"{worker.group}.public.t")) == 102, "what comes next, once")
+    worker.wait(lambda: len(worker.read(f"{prefix_of(db, worker)}.public.t")) == 102, "what comes next, once")
 
 
 def test_where_the_database_is_away_a_position_is_taken_with_a_warning(worker, db):
@@ -135,9 +149,9 @@ def test_a_deleted_connector_says_what_it_leaves(worker, db):
     assert (answer.status_code, answer.content) == (204, b"")
     left = json.loads(answer.headers["X-CDC-Left"])
     assert (left["slot"], left["publication"]) == ([config["slot.name"]], ["left_pub"])
-    assert f"{worker.group}.public.t" in left["topics"]
+    assert f"{prefix_of(db, worker)}.public.t" in left["topics"]
     assert slots(db) == [config["slot.name"]]
-    assert "connector deleted connector=shop left=" in worker.log.read_text()
+    assert f"connector deleted connector=shop left={answer.headers['X-CDC-Left']}" in worker.log.read_text()
 
 
 def test_slot_and_publication_are_dropped_once_the_task_has_ended(worker, db):

@@ -137,9 +137,13 @@ def bad(worker):
     ("config", "cause"),
     [
         # Whoever notices first: its launcher that it stands still, or the herder that it does not report.
-        ({"hang_in": "start", "task_start_timeout_ms": "4000"}, "worker.task_hung coordinator.task_start_timeout"),
+        pytest.param(
+            {"hang_in": "start", "task_start_timeout_ms": "4000"},
+            "worker.task_hung coordinator.task_start_timeout",
+            marks=pytest.mark.long,
+        ),
         ({"hang_in": "poll"}, "worker.task_hung"),
-        ({"hang_prob": "0.02"}, "worker.task_hung"),
+        pytest.param({"hang_prob": "0.02"}, "worker.task_hung", marks=pytest.mark.long),
         ({"spin_prob": "0.02"}, "worker.task_hung"),
         (
             {
