@@ -397,7 +397,10 @@ class Writers:
         assert self.error is None, self.error
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))])
+SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_snapshot_under_writes_and_kills_equals_the_table(postgres, database, db, reader, seed):
     db.execute("create table t(id int primary key, v text, big text)")
     db.execute("alter table t alter column big set storage external")
