@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -42,6 +43,8 @@ class Worker:
         (port,) = free_ports(1)
         self.bootstrap, self.group, self.name = bootstrap, group, name
         self.url = f"http://127.0.0.1:{port}"
+        self.prefix = group
+        """Of the topics of one test's connectors; `clear` chooses another one."""
         settings = {
             "bootstrap.servers": bootstrap,
             "group.id": group,
@@ -114,6 +117,17 @@ class Worker:
     def starts(self, task: str) -> list[int]:
         """Process ids of all starts of a task, oldest first."""
         return [int(pid) for name, pid in STARTED.findall(self.log.read_text()) if name == task]
+
+    def clear(self) -> None:
+        """Deletes all connectors, for the next test, whose connectors begin anew under the same names."""
+        for name in self.get("/connectors"):
+            for method, path in (("PUT", f"/connectors/{name}/stop"), ("DELETE", f"/connectors/{name}")):
+                self.wait(
+                    lambda: plain_http.request(method, self.url + path, timeout=60.0).status_code == 204,  # noqa: B023 - called at once
+                    f"{method} {path}",
+                )
+        self.wait(lambda: self.get("/v1/cluster")["tasks"] == [], "no task")
+        self.prefix = f"{self.group}-{secrets.token_hex(3)}"
 
     def end(self) -> int:
         self.process.send_signal(signal.SIGTERM)
