@@ -12,8 +12,8 @@ from cdcworker.worker.quickstart.roles import make_writer
 
 from tests.integration.connectors.postgres.postgres_reader import Reader, become_role
 from tests.integration.connectors.postgres.standbys import made_primary, made_standby
+from tests.integration.connectors.spark_archive import archive_of_spark_alone
 from tests.integration.connectors.spark_world import World
-from tests.spark_archive import archive_of_spark_alone
 
 
 @pytest.fixture

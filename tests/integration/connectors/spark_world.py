@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests import change_streams
 from tests.change_streams import NARROW
-from tests.spark_archive import cache_of
+from tests.integration.connectors.spark_archive import cache_of
 from tests.waiting import pause
 
 CHILD = """

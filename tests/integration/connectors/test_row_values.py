@@ -19,7 +19,7 @@ from cdcworker.worker.java.runtime import find_java
 from cdcworker.worker.task.foreign_output import JavaLines
 from confluent_kafka import KafkaError
 
-from tests.spark_archive import cache_of
+from tests.integration.connectors.spark_archive import cache_of
 
 CANARY = "canary 0815"
 JAVA = "2026-11-25T22:00:00.000 ERROR spark Executor "

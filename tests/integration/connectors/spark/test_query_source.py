@@ -16,7 +16,7 @@ from cdcworker.worker.java.runtime import find_java
 
 from tests.contract import batch_sources as contract
 from tests.contract.batch_sources import opened, topics  # noqa: F401 - fixtures
-from tests.spark_archive import cache_of
+from tests.integration.connectors.spark_archive import cache_of
 
 pytestmark = [
     pytest.mark.spark,

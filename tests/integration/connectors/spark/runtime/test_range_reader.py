@@ -15,7 +15,7 @@ from cdcworker.worker.java.runtime import find_java
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.spark_archive import cache_of
+from tests.integration.connectors.spark_archive import cache_of
 
 pytestmark = [
     pytest.mark.spark,
