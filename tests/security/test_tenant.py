@@ -57,8 +57,6 @@ class Tenancy:
         users.write_text(yaml.safe_dump({"users": entries}))
         users.chmod(0o600)
         self.workers = []
-        self.clients: dict[tuple[str, int], httpx.Client] = {}
-        """By who asks and which worker: each kept connection saves a handshake on both sides."""
         for name, port in zip(("w1", "w2"), free_ports(2), strict=True):
             properties = {
                 "listeners": f"https://127.0.0.1:{port}",
@@ -74,11 +72,9 @@ class Tenancy:
             self.workers.append(made)
 
     def ask(self, method, path, body=None, *, who="tenant", worker=0):
-        if (who, worker) not in self.clients:
-            headers = {"Authorization": f"Bearer {self.tokens[who]}"}
-            made = httpx.Client(verify=self.context, trust_env=False, timeout=ANSWER_S_MAX, headers=headers)
-            self.clients[who, worker] = made
-        return self.clients[who, worker].request(method, self.workers[worker].url + detailed(path), json=body)
+        headers = {"Authorization": f"Bearer {self.tokens[who]}"}
+        with httpx.Client(verify=self.context, trust_env=False, timeout=ANSWER_S_MAX, headers=headers) as client:
+            return client.request(method, self.workers[worker].url + detailed(path), json=body)
 
     def cluster(self):
         """Who leads since when, and the starts of both workers: another value says that a worker was lost."""
@@ -97,8 +93,6 @@ class Tenancy:
         return len(self.ask("GET", "/v1/cluster", who="operator").json()["workers"])
 
     def end(self) -> None:
-        for client in self.clients.values():
-            client.close()
         for worker in self.workers:
             worker.kill()
 
