@@ -62,7 +62,7 @@ FAST = ("tests/unit",)
 """What the daily loop runs; the house tests are among them."""
 FAST_ENVIRONMENT = {"CDC_FUZZ_INPUTS": "20000", "CDC_FUZZ_REQUESTS": "100"}
 """Repetitions of the slowest unit tests in the daily loop."""
-CI_ENVIRONMENT = {"CDC_FUZZ_REQUESTS": "600"}
+CI_ENVIRONMENT = {"CDC_FUZZ_REQUESTS": "300"}
 """Repetitions in CI, whose requests are others at each commit: the long tier runs them in full."""
 QUICK = ("tests/unit", "tests/simulation", "tests/planted")
 """These compute, and nothing in them goes by the clock; the others mostly wait, for sessions to end and servers to start."""

@@ -80,7 +80,7 @@ class Versions:
         lasting = [n for n, begun, ended in rows(writer, "n", VALID_FROM, VALID_TO) if begun != ended]
         assert lasting == [3]
 
-    @pytest.mark.parametrize("size", [1, 2, 3, 99])
+    @pytest.mark.parametrize("size", [1, *(pytest.param(size, marks=pytest.mark.long) for size in (2, 3)), 99])
     def test_a_changed_key_ends_the_version_of_the_old_one_and_takes_its_columns_along(self, open_writer, size):
         stream, writer = VersionedStream(), open_writer()
         stream.insert(NARROW, (1, 1, "a", "large"))
@@ -92,7 +92,7 @@ class Versions:
         assert_equal(versions(writer, TOPIC), stream.wanted())
         assert {row[3] for row in versions(writer, TOPIC)} == {"large"}
 
-    @pytest.mark.parametrize("cuts", [(), (2,), (1, 2, 3, 4)])
+    @pytest.mark.parametrize("cuts", [(), (2,), pytest.param((1, 2, 3, 4), marks=pytest.mark.long)])
     def test_a_truncate_ends_every_version(self, open_writer, cuts):
         stream, writer = VersionedStream(partitions=1), open_writer()
         for id in (1, 2):

@@ -157,6 +157,16 @@ REFUSED = {
 }
 
 
+def under_each_policy(names, *policies):
+    """Pairs of a change and a policy: in CI all changes under the last policy, and the first one under the others."""
+    names = list(names)
+    return [
+        pytest.param(name, policy, marks=[pytest.mark.long] if name != names[0] and policy != policies[-1] else [])
+        for policy in policies
+        for name in names
+    ]
+
+
 DATE = {"type": "int", "connect.name": "io.debezium.time.Date"}
 BY_HAND = {
     "double": (REFUSED["retype"], 5.5),
@@ -257,7 +267,7 @@ class Contract:
         run(stream, writer)
         assert rows(writer, "id", "n", "a", "big") == [(1, 3, "b", "large")]
 
-    @pytest.mark.parametrize("size", [1, 2, 3, 9])
+    @pytest.mark.parametrize("size", [1, *(pytest.param(size, marks=pytest.mark.long) for size in (2, 3)), 9])
     def test_a_row_that_changes_its_key_takes_its_unchanged_columns_along(self, open_writer, size):
         stream, writer = change_streams.Stream(), open_writer()
         stream.insert(NARROW, (1, 1, "a", "large"))
@@ -275,7 +285,9 @@ class Contract:
         run(stream, writer, [1])
         assert rows(writer, "id") == [(2,)]
 
-    @pytest.mark.parametrize("cuts", [(1, 2, 3), (1, 3), (3, 4), ()])
+    @pytest.mark.parametrize(
+        "cuts", [(1, 3), (), *(pytest.param(cuts, marks=pytest.mark.long) for cuts in ((1, 2, 3), (3, 4)))]
+    )
     def test_a_truncate_in_a_topic_without_a_schema_of_its_key_leaves_the_table_its_key(self, open_writer, cuts):
         """Somebody mirrors the topic under another name."""
         stream, writer = change_streams.Stream(1), open_writer()
@@ -566,7 +578,7 @@ class Contract:
         run(stream, writer)
         assert rows(writer, "_synced_at")[0][0] > first
 
-    @pytest.mark.parametrize("before", ["_cdc_position", "seen_at", "changed_at"])
+    @pytest.mark.parametrize("before", ["_cdc_position", pytest.param("seen_at", marks=pytest.mark.long), "changed_at"])
     def test_the_column_of_positions_has_the_name_that_it_is_given(self, open_writer, before):
         """Also one that it is given later: it is renamed and the rows are as old as they were."""
         stream, writer = change_streams.Stream(), open_writer(position=before)
@@ -655,8 +667,7 @@ class Contract:
         assert {error.code for error in world.paused._errors.values()} == {"spark.schema_refused"}
         assert rows(world.writer, "id", topic=OTHER) == [(7,)]
 
-    @pytest.mark.parametrize("pausing", [False, True], ids=["halt", "evolve"])
-    @pytest.mark.parametrize("name", FOLLOWED)
+    @pytest.mark.parametrize(("name", "pausing"), under_each_policy(FOLLOWED, False, True))
     def test_a_change_of_columns_is_followed_whatever_the_policy(self, open_writer, name, pausing):
         world, change = TwoTables(open_writer(), pausing), FOLLOWED[name]
         world.stream.insert(change.before, change.first)
@@ -666,8 +677,12 @@ class Contract:
         assert world.paused.topics == frozenset()
         assert rows(world.writer, *change.names) == sorted(change.rows, key=repr)
 
-    @pytest.mark.parametrize("name", [name for name in FOLLOWED if name not in ("drop", "narrow")])
-    @pytest.mark.parametrize("policy", ["evolve-additive", "pause-table", "fail"])
+    @pytest.mark.parametrize(
+        ("name", "policy"),
+        under_each_policy(
+            [name for name in FOLLOWED if name not in ("drop", "narrow")], "pause-table", "fail", "evolve-additive"
+        ),
+    )
     def test_what_the_policy_does_not_follow_changes_nothing_and_is_caught_up_under_another(
         self, open_writer, policy, name
     ):

@@ -12,6 +12,7 @@ from cdcworker.worker.quickstart.roles import make_writer
 
 from tests.integration.connectors.postgres.postgres_reader import Reader, become_role
 from tests.integration.connectors.postgres.standbys import made_primary, made_standby
+from tests.integration.connectors.spark_archive import archive_of_spark_alone
 from tests.integration.connectors.spark_world import World
 
 
@@ -88,8 +89,9 @@ class SharedSpark:
         if self.engine is None or not self.engine.answers():
             self.close()
             before = set(os.environ)
-            self.engine = self._new()
-            self.engine.session()
+            with archive_of_spark_alone():
+                self.engine = self._new()
+                self.engine.session()
             # pyspark leaves variables of its own, which the first test would be blamed for.
             for name in os.environ.keys() - before:
                 del os.environ[name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
+import secrets
 import signal
 import subprocess
 import sys
@@ -21,6 +21,7 @@ from cdcworker.worker.devstack.ports import free_ports
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from tests import plain_http
+from tests.waiting import pause
 
 DEADLINE_S = 60.0
 STARTED = re.compile(r"task started task=(\S+) pid=(\d+)")
@@ -42,6 +43,8 @@ class Worker:
         (port,) = free_ports(1)
         self.bootstrap, self.group, self.name = bootstrap, group, name
         self.url = f"http://127.0.0.1:{port}"
+        self.prefix = group
+        """Of the topics of one test's connectors; `clear` chooses another one."""
         settings = {
             "bootstrap.servers": bootstrap,
             "group.id": group,
@@ -84,7 +87,7 @@ class Worker:
         return next(task for task in tasks if (task["connector"], task["task"]) == (name, number))
 
     def wait(self, condition: Callable[[], Any], what: str | Callable[[], str], timeout_s: float = DEADLINE_S) -> Any:
-        deadline = time.monotonic() + timeout_s
+        began = time.monotonic()
         while True:
             assert self.process.poll() is None, self.log.read_text()[-20_000:]
             try:
@@ -93,10 +96,10 @@ class Worker:
                 found = None
             if found:
                 return found
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= began + timeout_s:
                 missing = what if isinstance(what, str) else what()
                 raise AssertionError(f"not in time: {missing}\n{self.log.read_text()[-20_000:]}")
-            select.select([], [], [], 0.05)
+            pause(began, 0.05)
 
     def wait_ready(self) -> None:
         self.wait(lambda: self.get("/health")["status"] == "healthy", "health")
@@ -114,6 +117,17 @@ class Worker:
     def starts(self, task: str) -> list[int]:
         """Process ids of all starts of a task, oldest first."""
         return [int(pid) for name, pid in STARTED.findall(self.log.read_text()) if name == task]
+
+    def clear(self) -> None:
+        """Deletes all connectors, for the next test, whose connectors begin anew under the same names."""
+        for name in self.get("/connectors"):
+            for method, path in (("PUT", f"/connectors/{name}/stop"), ("DELETE", f"/connectors/{name}")):
+                self.wait(
+                    lambda: plain_http.request(method, self.url + path, timeout=60.0).status_code == 204,  # noqa: B023 - called at once
+                    f"{method} {path}",
+                )
+        self.wait(lambda: self.get("/v1/cluster")["tasks"] == [], "no task")
+        self.prefix = f"{self.group}-{secrets.token_hex(3)}"
 
     def end(self) -> int:
         self.process.send_signal(signal.SIGTERM)

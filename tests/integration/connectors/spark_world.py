@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests import change_streams
 from tests.change_streams import NARROW
+from tests.integration.connectors.spark_archive import cache_of
 from tests.waiting import pause
 
 CHILD = """
@@ -146,12 +147,11 @@ class World:
         return {
             "connector.class": "spark",
             "topics": ",".join(topics),
-            "trigger.interval.ms": "100",
+            "trigger.interval.ms": "500",
             **{f"warehouse.{ours}": str(parts[theirs]) for ours, theirs in names.items()},
         }
 
     def start(self, topics, failpoints="", **config):
-        from cdcworker.connectors.spark.runtime.java_gateway import class_archive_of, java_program
         from cdcworker.connectors.spark.spark_host import jars_of
         from cdcworker.worker.java import jars
         from cdcworker.worker.java.runtime import find_java
@@ -159,7 +159,6 @@ class World:
         self.attempt += 1
         java, names = find_java(), jars_of(config).split("+")
         libraries = [str(path) for name in names for path in jars.ensure(name)]
-        archive = class_archive_of(jars.cache_dir(), java_program(str(java.home)), libraries)
         spec = {
             "connector": self.name,
             "task": 0,
@@ -170,8 +169,7 @@ class World:
             "schema_topic": self.schema_topic,
             "state_dir": str(self.tmp_path),
             "java_home": str(java.home),
-            # What ends soon after its first batch comes to no archive of its own.
-            "cache_dir": str(jars.cache_dir()) if archive.path.exists() else "",
+            "cache_dir": cache_of(libraries),
             "jars": libraries,
             "config": {**self.config(topics), **config},
         }

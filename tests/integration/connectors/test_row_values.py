@@ -19,6 +19,8 @@ from cdcworker.worker.java.runtime import find_java
 from cdcworker.worker.task.foreign_output import JavaLines
 from confluent_kafka import KafkaError
 
+from tests.integration.connectors.spark_archive import cache_of
+
 CANARY = "canary 0815"
 JAVA = "2026-11-25T22:00:00.000 ERROR spark Executor "
 TEXTS = {
@@ -159,10 +161,10 @@ from cdcworker.worker.logs.setup import set_up
 from cdcworker.worker.task.foreign_output import cleaned_output
 
 set_up("DEBUG", "text")
-java, state, libraries, *statements = sys.argv[1:]
+java, cache, state, libraries, *statements = sys.argv[1:]
 heard = 0
 with cleaned_output():
-    engine = SparkEngine(JavaRuntime(java, tuple(libraries.split(":"))), Path(state), lambda: False)
+    engine = SparkEngine(JavaRuntime(java, tuple(libraries.split(":")), cache=cache), Path(state), lambda: False)
     session = engine.session()
     for statement in statements:
         try:
@@ -181,9 +183,9 @@ os._exit(0)
 @pytest.mark.spark
 def test_what_spark_writes_to_a_task_s_log_holds_no_value(tmp_path) -> None:
     java = str(find_java().home / "bin" / "java")
-    libraries = ":".join(map(str, jars.ensure("spark")))
+    libraries = [str(path) for path in jars.ensure("spark")]
     statements = [statement.format(CANARY) for statement in FAILING]
-    command = [sys.executable, "-c", RUN, java, str(tmp_path), libraries, *statements]
+    command = [sys.executable, "-c", RUN, java, cache_of(libraries), str(tmp_path), ":".join(libraries), *statements]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=480, env={**os.environ, "CANARY": CANARY}
     )

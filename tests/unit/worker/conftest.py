@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import itertools
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, fields, replace
@@ -39,6 +41,10 @@ from cdcworker.worker.offsets.model import ConnectorOffset
 from cdcworker.worker.rest.settings import ApiSettings, Protection, RequestLimits, Services
 from cdcworker.worker.server.application import create_app
 from cdcworker.worker.validation.validate import ConnectorCatalog
+
+if importlib.util.find_spec("sniffio") is None:
+    # httpx looks for it at each request, which takes as long as the request itself.
+    sys.modules["sniffio"] = None  # type: ignore[assignment]
 
 EPOCH = 3
 LEADER_URL = "http://leader:8083"

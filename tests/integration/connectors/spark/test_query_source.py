@@ -16,6 +16,7 @@ from cdcworker.worker.java.runtime import find_java
 
 from tests.contract import batch_sources as contract
 from tests.contract.batch_sources import opened, topics  # noqa: F401 - fixtures
+from tests.integration.connectors.spark_archive import cache_of
 
 pytestmark = [
     pytest.mark.spark,
@@ -46,7 +47,8 @@ def source(kafka, stages, tmp_path_factory, shared_spark):
     files = tuple(str(path) for path in jars.ensure("spark"))
     client = {"bootstrap.servers": kafka.bootstrap}
     home = str(find_java().home)
-    spec = SinkSpec("c", 0, "i", (1, 1), (), client, "batches.schemas", {}, "", java_home=home, jars=files)
+    java = {"java_home": home, "jars": files, "cache_dir": cache_of(files)}
+    spec = SinkSpec("c", 0, "i", (1, 1), (), client, "batches.schemas", {}, "", **java)
     context = TaskContext("c", 0, 1, "i", "")
     folder = tmp_path_factory.mktemp("state")
     made = SparkQuerySource(spec, context, SparkSettings(trigger_ms=50), stages.telemetry, SparkWriter(), folder)

@@ -159,6 +159,7 @@ def test_the_loss_of_one_of_three_servers_costs_no_decision(three, ensemble):
     assert epochs == sorted(epochs)
 
 
+@pytest.mark.long
 def test_after_a_restart_of_the_whole_ensemble_there_is_a_leader_and_the_tasks_never_stopped(three, ensemble):
     herds = [three.herder("w1"), three.herder("w2")]
     assert put(leader_of(*herds), "a") == "ok"

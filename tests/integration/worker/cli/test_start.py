@@ -126,7 +126,7 @@ def start(kafka, tmp_path) -> Iterator:
         worker.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_worker_comes_up_and_ends_when_told(start, number):
     worker = start()
     worker.wait_ready()

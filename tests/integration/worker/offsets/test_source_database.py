@@ -20,12 +20,18 @@ from tests.integration import one_worker
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.timeout(300)]
 
 
+@pytest.fixture(scope="module")
+def one(kafka, tmp_path_factory):
+    made = one_worker.Worker(tmp_path_factory.mktemp("worker"), kafka.bootstrap, f"d{uuid.uuid4().hex[:8]}")
+    made.wait_ready()
+    yield made
+    assert made.end() == 0
+
+
 @pytest.fixture
-def worker(kafka, tmp_path):
-    one = one_worker.Worker(tmp_path, kafka.bootstrap, f"d{uuid.uuid4().hex[:8]}")
-    one.wait_ready()
+def worker(one, db):
     yield one
-    assert one.end() == 0
+    one.clear()
 
 
 @pytest.fixture
@@ -52,7 +58,7 @@ def config_of(db, worker: Any, **more: str) -> dict[str, str]:
         "database.dbname": str(where["dbname"]),
         "slot.name": f"left_{where['dbname']}",
         "publication.name": "left_pub",
-        "topic.prefix": worker.group,
+        "topic.prefix": worker.prefix,
         **more,
     }
 
@@ -93,11 +99,12 @@ def test_a_position_that_the_server_has_given_up_is_refused_when_it_is_written(w
     running(worker, db)
     old = offset(worker)
     db.execute("insert into t select g, 'new' from generate_series(1, 100) g")
-    worker.wait(lambda: len(worker.read(f"{worker.group}.public.t")) == 101, "the rows")
+    worker.wait(lambda: len(worker.read(f"{worker.prefix}.public.t")) == 101, "the rows")
     confirmed = "select confirmed_flush_lsn > %s::pg_lsn from pg_replication_slots where database = current_database()"
     at = f"{old['offset']['safe_lsn'] >> 32:X}/{old['offset']['safe_lsn'] & 0xFFFFFFFF:X}"
     worker.wait(lambda: db.execute(confirmed, (at,)).fetchone() == (True,), "the confirmation")
     assert ask(worker, "PUT", "/connectors/shop/stop").status_code == 204
+    worker.wait(lambda: worker.get("/connectors/shop/status")["tasks"] == [], "the last position")
     now = offset(worker)
     assert ask(worker, "PATCH", "/connectors/shop/offsets", {"offsets": [now]}).status_code == 200, "what was just read"
     for path in ("/connectors/shop/offsets?dry_run=true&details=true", "/connectors/shop/offsets?details=true"):
@@ -112,7 +119,7 @@ def test_a_position_that_the_server_has_given_up_is_refused_when_it_is_written(w
     assert offset(worker) == now
     assert ask(worker, "PUT", "/connectors/shop/resume").status_code == 202
     db.execute("insert into t values (200, 'after')")
-    worker.wait(lambda: len(worker.read(f"{worker.group}.public.t")) == 102, "what comes next, once")
+    worker.wait(lambda: len(worker.read(f"{worker.prefix}.public.t")) == 102, "what comes next, once")
 
 
 def test_where_the_database_is_away_a_position_is_taken_with_a_warning(worker, db):
@@ -135,9 +142,10 @@ def test_a_deleted_connector_says_what_it_leaves(worker, db):
     assert (answer.status_code, answer.content) == (204, b"")
     left = json.loads(answer.headers["X-CDC-Left"])
     assert (left["slot"], left["publication"]) == ([config["slot.name"]], ["left_pub"])
-    assert f"{worker.group}.public.t" in left["topics"]
+    assert f"{worker.prefix}.public.t" in left["topics"]
     assert slots(db) == [config["slot.name"]]
-    assert "connector deleted connector=shop left=" in worker.log.read_text()
+    told = [line for line in worker.log.read_text().splitlines() if "connector deleted connector=shop left=" in line]
+    assert config["slot.name"] in told[-1]
 
 
 def test_slot_and_publication_are_dropped_once_the_task_has_ended(worker, db):

@@ -133,27 +133,32 @@ def bad(worker):
         worker.wait(lambda pid=pid: not one_worker.alive(pid), "the end of its process")
 
 
-@pytest.mark.parametrize(
-    ("config", "cause"),
-    [
-        # Whoever notices first: its launcher that it stands still, or the herder that it does not report.
-        ({"hang_in": "start", "task_start_timeout_ms": "4000"}, "worker.task_hung coordinator.task_start_timeout"),
-        ({"hang_in": "poll"}, "worker.task_hung"),
-        ({"hang_prob": "0.02"}, "worker.task_hung"),
-        ({"spin_prob": "0.02"}, "worker.task_hung"),
-        (
-            {
-                "leak_bytes_per_second": "150000000",
-                "task_memory_limit_mb": "256",
-                # On a busy machine what fills its memory may stand still before it is full.
-                "task_hang_timeout_ms": "30000",
-            },
-            "worker.task_memory",
-        ),
-        ({"crash_prob": "0.2", "task_restart_max": "4"}, "coordinator.task_crashed"),
-    ],
-    ids=["hangs-in-start", "hangs-in-poll", "hangs-at-a-row", "spins", "leaks", "crash-loops"],
-)
+BAD = [
+    # Whoever notices first: its launcher that it stands still, or the herder that it does not report.
+    pytest.param(
+        {"hang_in": "start", "task_start_timeout_ms": "4000"},
+        "worker.task_hung coordinator.task_start_timeout",
+        marks=pytest.mark.long,
+    ),
+    ({"hang_in": "poll"}, "worker.task_hung"),
+    pytest.param({"hang_prob": "0.02"}, "worker.task_hung", marks=pytest.mark.long),
+    ({"spin_prob": "0.02"}, "worker.task_hung"),
+    (
+        {
+            "leak_bytes_per_second": "150000000",
+            "task_memory_limit_mb": "256",
+            # On a busy machine what fills its memory may stand still before it is full.
+            "task_hang_timeout_ms": "30000",
+        },
+        "worker.task_memory",
+    ),
+    ({"crash_prob": "0.2", "task_restart_max": "4"}, "coordinator.task_crashed"),
+]
+"""Configs of bad tasks, and the codes by which what they do is told."""
+IDS = ["hangs-in-start", "hangs-in-poll", "hangs-at-a-row", "spins", "leaks", "crash-loops"]
+
+
+@pytest.mark.parametrize(("config", "cause"), BAD, ids=IDS)
 def test_a_bad_task_ends_in_quarantine_and_nobody_else_notices(worker, neighbour, bad, config, cause):
     name = bad(**config)
     task = worker.wait_state(name, "FAILED", timeout_s=120.0)

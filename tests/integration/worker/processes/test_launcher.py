@@ -442,7 +442,10 @@ def test_processor_time_and_memory_of_a_task_are_reported_with_its_numbers(run, 
 # --- floods ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["messages", "states", "noise", "endless", "log"])
+@pytest.mark.parametrize(
+    "what",
+    ["messages", "noise", "log", *(pytest.param(what, marks=pytest.mark.long) for what in ("states", "endless"))],
+)
 def test_a_flood_neither_blocks_the_worker_nor_grows_it(run, heard, caplog, what):
     tasks = run()
     tasks.start(number(0), spec())

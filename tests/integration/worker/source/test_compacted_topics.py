@@ -19,12 +19,18 @@ pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 POLICY = "topic.creation.default.cleanup.policy"
 
 
+@pytest.fixture(scope="module")
+def one(kafka, tmp_path_factory):
+    made = one_worker.Worker(tmp_path_factory.mktemp("worker"), kafka.bootstrap, f"k{uuid.uuid4().hex[:8]}")
+    made.wait_ready()
+    yield made
+    assert made.end() == 0
+
+
 @pytest.fixture
-def worker(kafka, tmp_path):
-    one = one_worker.Worker(tmp_path, kafka.bootstrap, f"k{uuid.uuid4().hex[:8]}")
-    one.wait_ready()
+def worker(one, db):
     yield one
-    assert one.end() == 0
+    one.clear()
 
 
 @pytest.fixture
@@ -50,7 +56,7 @@ def config_of(db, worker: Any, **more: str) -> dict[str, str]:
         "database.password": db.info.password,
         "database.dbname": str(where["dbname"]),
         "slot.name": f"compact_{os.getpid()}_{uuid.uuid4().hex[:6]}",
-        "topic.prefix": worker.group,
+        "topic.prefix": worker.prefix,
         "key.converter": "org.apache.kafka.connect.json.JsonConverter",
         "key.converter.schemas.enable": "false",
         "value.converter": "org.apache.kafka.connect.json.JsonConverter",
@@ -64,7 +70,7 @@ def test_a_truncate_over_a_compacted_topic_holds_its_table_and_the_others_go_on(
     db.execute("insert into emptied values (1); insert into other values (1)")
     config = config_of(db, worker, **{POLICY: "compact"})
     worker.put("shop", config)
-    emptied, other = f"{worker.group}.public.emptied", f"{worker.group}.public.other"
+    emptied, other = f"{worker.prefix}.public.emptied", f"{worker.prefix}.public.other"
     worker.wait(lambda: changes(worker, other) == [("r", 1)], "the rows")
     worker.wait(lambda: changes(worker, emptied) == [("r", 1)], "the rows")
     db.execute("truncate emptied; insert into other values (2)")
@@ -96,7 +102,7 @@ def test_a_table_whose_records_a_broker_refuses_is_held_back_and_the_others_go_o
     db.execute("create table emptied(id int primary key); create table other(id int primary key)")
     db.execute("insert into emptied values (1); insert into other values (1)")
     worker.put("shop", config_of(db, worker))
-    emptied, other = f"{worker.group}.public.emptied", f"{worker.group}.public.other"
+    emptied, other = f"{worker.prefix}.public.emptied", f"{worker.prefix}.public.other"
     worker.wait(lambda: changes(worker, other) == [("r", 1)], "the rows")
     worker.wait(lambda: changes(worker, emptied) == [("r", 1)], "the rows")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
@@ -116,7 +122,7 @@ def test_a_table_without_a_key_is_held_back_from_its_compacted_topic(worker, db)
     db.execute("alter table bare replica identity full")
     config = config_of(db, worker, **{POLICY: "compact"})
     worker.put("shop", {name: value for name, value in config.items() if ".converter" not in name})
-    other = f"{worker.group}.public.other"
+    other = f"{worker.prefix}.public.other"
     worker.wait(lambda: worker.task("shop")["state"] == "RUNNING", "the task")
     db.execute("insert into bare values (1); insert into other values (1)")
     # Its row comes twice, as a change and as a read one, when it was written before its table's turn in the snapshot.

@@ -133,7 +133,7 @@ def test_a_process_that_is_taken_over_ends_as_fenced_and_has_written_nothing_mor
     assert_exactly_once(cluster, 40)
 
 
-@pytest.mark.parametrize("make", DATA_IDS)
+@pytest.mark.parametrize("make", [DATA_IDS[0], *(pytest.param(make, marks=pytest.mark.long) for make in DATA_IDS[1:])])
 def test_a_rightful_owner_that_is_fenced_by_a_zombie_goes_on(cluster, make):
     child = cluster.child(cluster.spec(100_000, scripted_pause_ms="20"))
     child.wait_for(lambda: "RUNNING" in child.states(), "running")

@@ -16,12 +16,18 @@ from tests.integration import one_worker
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
 
+@pytest.fixture(scope="module")
+def one(kafka, tmp_path_factory):
+    made = one_worker.Worker(tmp_path_factory.mktemp("worker"), kafka.bootstrap, f"h{uuid.uuid4().hex[:8]}")
+    made.wait_ready()
+    yield made
+    assert made.end() == 0
+
+
 @pytest.fixture
-def worker(kafka, tmp_path):
-    one = one_worker.Worker(tmp_path, kafka.bootstrap, f"h{uuid.uuid4().hex[:8]}")
-    one.wait_ready()
+def worker(one, db):
     yield one
-    assert one.end() == 0
+    one.clear()
 
 
 @pytest.fixture
@@ -47,7 +53,7 @@ def config_of(db, worker: Any) -> dict[str, str]:
         "database.password": db.info.password,
         "database.dbname": str(where["dbname"]),
         "slot.name": f"held_{os.getpid()}",
-        "topic.prefix": worker.group,
+        "topic.prefix": worker.prefix,
         "key.converter": "org.apache.kafka.connect.json.JsonConverter",
         "key.converter.schemas.enable": "false",
         "value.converter": "org.apache.kafka.connect.json.JsonConverter",
@@ -61,7 +67,7 @@ def test_a_row_that_fits_neither_text_nor_kafka_holds_its_table_back_and_the_str
     db.execute("create table big(id int primary key, data bytea); create table small(id int primary key)")
     db.execute("insert into small values (1)")
     worker.put("shop", config_of(db, worker))
-    small = f"{worker.group}.public.small"
+    small = f"{worker.prefix}.public.small"
     worker.wait(lambda: changes(worker, small) == [("r", 1)], "the rows")
     with db.transaction():
         db.execute("insert into small values (2)")
@@ -88,7 +94,7 @@ def test_a_row_too_large_holds_its_table_back_until_the_config_is_changed(worker
     db.execute("insert into big values (1, 'x'), (2, 'y'); insert into small values (1)")
     config = config_of(db, worker)
     worker.put("shop", config)
-    big, small = f"{worker.group}.public.big", f"{worker.group}.public.small"
+    big, small = f"{worker.prefix}.public.big", f"{worker.prefix}.public.small"
     worker.wait(lambda: changes(worker, big) == [("r", 1), ("r", 2)], "the rows")
     with db.transaction():
         db.execute("insert into small values (2)")

@@ -157,13 +157,27 @@ def test_a_takeover_needs_every_task_on_a_living_worker():
     assert not ClusterSnapshot().all_run((SOURCE,))
 
 
-@pytest.mark.parametrize("found", [proof.Checksum(2, 99), None])
-def test_a_live_demo_that_found_a_difference_ends_with_one(found):
+def demo_that_found(found):
     demo = mock.MagicMock()
     demo.idle.side_effect = KeyboardInterrupt
     demo.prove.return_value = [proof.TableResult("orders", proof.Checksum(2, 7), found)]
     demo.loader.workload.operations = demo.loader.workload.specials = {}
     demo.loader.workload.transactions = demo.loader.workload.changes = 0
+    return demo
+
+
+@pytest.mark.parametrize(("found", "code"), [(proof.Checksum(2, 7), 0), (proof.Checksum(2, 99), 1), (None, 1)])
+def test_a_fixed_load_ends_with_the_leader_killed_on_its_way_and_zero_only_where_all_is_equal(found, code):
+    demo, stack = demo_that_found(found), mock.MagicMock()
+    assert _course(demo, stack, sabotage=False, seconds=None) == code
+    demo.kill_leader.assert_called_once_with(stack.kill_worker)
+    demo.loader.pause_at.assert_called_once()
+    demo.idle.assert_not_called()
+
+
+@pytest.mark.parametrize("found", [proof.Checksum(2, 99), None])
+def test_a_live_demo_that_found_a_difference_ends_with_one(found):
+    demo = demo_that_found(found)
     assert _course(demo, mock.MagicMock(), sabotage=True, seconds=30) == 1
     demo.prove.return_value = [proof.TableResult("orders", proof.Checksum(2, 7), proof.Checksum(2, 7))]
     with pytest.raises(KeyboardInterrupt):

@@ -73,8 +73,15 @@ def shown(change: Change) -> tuple:
     return change.op, change.position, table.path, [c.type for c in table.columns], rows, change.unchanged, source
 
 
-@pytest.mark.parametrize("modes", MODES, ids=["default", "other"])
-@pytest.mark.parametrize("transport", ["socket", "psycopg"])
+@pytest.mark.parametrize(
+    ("modes", "transport"),
+    [
+        pytest.param(MODES[0], "socket", id="default-socket"),
+        pytest.param(MODES[1], "socket", id="other-socket", marks=pytest.mark.long),
+        pytest.param(MODES[0], "psycopg", id="default-psycopg", marks=pytest.mark.long),
+        pytest.param(MODES[1], "psycopg", id="other-psycopg"),
+    ],
+)
 def test_all_types_with_a_form_are_read_alike(db, reader, tables, modes, transport):
     make = partial(reader, owner=True, snapshot_mode="no_data", **modes, **{"database.transport": transport})
     readers = [make(slot_name="in_text"), make(slot_name="in_binary")]

@@ -34,7 +34,7 @@ def brought(one, since: int) -> list[tuple]:
     return found
 
 
-@pytest.mark.parametrize("natively", [False, True])
+@pytest.mark.parametrize("natively", [pytest.param(False, marks=pytest.mark.long), True])
 def test_rows_of_the_keys_come_again_and_keys_without_a_row_are_deleted(db, reader, natively):
     db.execute(
         "create table t(id int primary key, v text); insert into t select g, 'v' || g from generate_series(1, 9) g"
@@ -164,7 +164,11 @@ def raced(postgres, seed: int) -> None:
     postgres.drop_database(name)
 
 
-@pytest.mark.parametrize("seed", range(4))
+SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))]
+"""Of runs in CI one is read natively and one is not."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_spoilt_reader_is_right_whatever_is_changed_at_each_hand_over(postgres, seed):
     raced(postgres, seed)
 

@@ -267,7 +267,7 @@ def test_rows_alone_are_read_on_after_a_kill_and_not_once_more_when_they_are_don
     assert sorted(change.after[0] for change in one.log) == list(range(1, 2001))
 
 
-@pytest.mark.parametrize("decoder", ["true", "false"])
+@pytest.mark.parametrize("decoder", ["true", pytest.param("false", marks=pytest.mark.long)])
 def test_keys_that_become_one_are_read_whole_and_the_stream_goes_by_the_rows(db, reader, decoder):
     """Milliseconds of a key that counts microseconds: chunks go by the server's form of it, which loses nothing."""
     db.execute("create table a(at timestamp primary key, v int)")
@@ -322,7 +322,11 @@ def raced(postgres, seed: int, *, natively: bool) -> None:
     postgres.drop_database(name)
 
 
-@pytest.mark.parametrize("seed", range(4))
+SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))]
+"""Of runs in CI one is read natively and one is not."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_no_row_is_stale_whatever_is_changed_at_each_hand_over(postgres, seed):
     raced(postgres, seed, natively=bool(seed % 2))
 

@@ -45,7 +45,7 @@ def is_moving(one) -> bool:
     return any(load["origin"] == "moved" for load in one.position["snapshot"].get("loads", ()))
 
 
-@pytest.mark.parametrize("natively", [False, True])
+@pytest.mark.parametrize("natively", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_row_that_moved_without_its_large_value_is_read_again_by_its_new_key(db, reader, natively):
     made(db, 50)
     one = reader()
@@ -134,7 +134,7 @@ def test_many_that_moved_are_read_in_chunks_or_with_their_table(db, reader, monk
     assert final.items() <= {key[0]: row["big"] for key, row in held(db).items()}.items()
 
 
-@pytest.mark.parametrize("transport", ["socket", "psycopg"])
+@pytest.mark.parametrize("transport", ["socket", pytest.param("psycopg", marks=pytest.mark.long)])
 def test_equal_keys_in_other_words_are_read_once(db, reader, transport):
     db.execute("create table t(id numeric primary key, big text, n int)")
     db.execute("alter table t alter column big set storage external")
@@ -304,7 +304,7 @@ def newest(one) -> dict[int, object]:
     return {(change.after or change.before)[0]: change for change in one.log}
 
 
-@pytest.mark.parametrize("natively", [False, True])
+@pytest.mark.parametrize("natively", [pytest.param(False, marks=pytest.mark.long), True])
 def test_what_compaction_leaves_of_a_row_is_whole(db, reader, natively):
     """The last record of a key is all that a late reader finds."""
     made(db, 50)

@@ -204,7 +204,7 @@ def test_a_table_that_is_not_published_while_it_is_loaded_is_loaded_when_it_is(t
     assert sorted(rows(one, "public", "a")) == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("decoder", ["true", "false"])
+@pytest.mark.parametrize("decoder", ["true", pytest.param("false", marks=pytest.mark.long)])
 def test_rows_without_a_column_that_is_published_are_counted(db, reader, decoder):
     db.execute("create table z(); insert into z default values; insert into z default values")
     one = reader(**{"decoder.native": decoder}).start()

@@ -190,12 +190,14 @@ def test_each_schema_change_halts_and_goes_on_from_there_once_the_policy_lets_it
     schema_matrix.each_halts_until_the_policy_lets_it(source)
 
 
-@pytest.mark.parametrize("inside", [False, True], ids=["between transactions", "inside of one"])
+@pytest.mark.parametrize(
+    "inside", [False, pytest.param(True, marks=pytest.mark.long)], ids=["between transactions", "inside of one"]
+)
 def test_every_schema_change_is_followed_with_the_right_rows_on_both_sides(source, inside):
     schema_matrix.each_is_followed(source, inside=inside)
 
 
-@pytest.mark.parametrize("policy", ["pause-table", "halt"])
+@pytest.mark.parametrize("policy", ["pause-table", pytest.param("halt", marks=pytest.mark.long)])
 def test_a_schema_change_that_the_policy_does_not_allow_stops_its_table_or_the_task(source, policy):
     schema_matrix.one_that_is_not_allowed_stops(source, policy)
 
@@ -213,7 +215,7 @@ def unencoded(postgres):
     postgres.drop_database(name)
 
 
-@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("native", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize("transport", ["socket", "psycopg"])
 def test_text_that_is_not_utf8_holds_its_table_back_and_no_other(postgres, unencoded, native, transport, caplog):
     caplog.set_level("INFO")

@@ -71,7 +71,7 @@ def test_messages_are_numbered_before_any_filter(db, reader):
     assert [(change.table.path[1], change.position.event) for change in one.log] == [("a", 0), ("b", 2)]
 
 
-@pytest.mark.parametrize("skipped", ["c", "u", "d", "t", "c,d"])
+@pytest.mark.parametrize("skipped", [*(pytest.param(op, marks=pytest.mark.long) for op in "cd"), "u", "t", "c,d"])
 def test_operations_that_are_skipped_are_left_out_and_no_others(db, reader, skipped):
     db.execute("create table a(id int primary key, v int)")
     one = reader(skipped_operations=skipped).start()
@@ -170,8 +170,8 @@ def test_a_null_from_before_a_not_null_makes_the_column_optional(db, reader):
     [
         ("bytes", b"\xfb\xff\x00\xfe"),
         ("base64", "+/8A/g=="),
-        ("base64-url-safe", "-_8A_g=="),
-        ("hex", "fbff00fe"),
+        pytest.param("base64-url-safe", "-_8A_g==", marks=pytest.mark.long),
+        pytest.param("hex", "fbff00fe", marks=pytest.mark.long),
     ],
 )
 def test_logical_messages_have_the_form_of_binary_values(db, reader, mode, content):
@@ -190,9 +190,9 @@ def test_logical_messages_have_the_form_of_binary_values(db, reader, mode, conte
     ("stored", "mode", "text"),
     [
         ("new", "auto", "2024-02-29T12:34:56.000000Z"),
-        ("new", "shortest", "2024-02-29T12:34:56Z"),
+        pytest.param("new", "shortest", "2024-02-29T12:34:56Z", marks=pytest.mark.long),
         ("old", "auto", "2024-02-29T12:34:56Z"),
-        ("old", "padded", "2024-02-29T12:34:56.000000Z"),
+        pytest.param("old", "padded", "2024-02-29T12:34:56.000000Z", marks=pytest.mark.long),
     ],
 )
 def test_keys_of_a_topic_that_an_earlier_version_has_written_keep_their_timestamps(db, reader, stored, mode, text):
@@ -212,7 +212,12 @@ def test_keys_of_a_topic_that_an_earlier_version_has_written_keep_their_timestam
 
 @pytest.mark.parametrize(
     ("stored", "mode", "written"),
-    [("new", "auto", b"\x01\x86\xa0"), ("new", "empty", b""), ("old", "auto", b""), ("old", "number", b"\x01\x86\xa0")],
+    [
+        ("new", "auto", b"\x01\x86\xa0"),
+        pytest.param("new", "empty", b"", marks=pytest.mark.long),
+        ("old", "auto", b""),
+        pytest.param("old", "number", b"\x01\x86\xa0", marks=pytest.mark.long),
+    ],
 )
 def test_keys_of_a_topic_that_an_earlier_version_has_written_keep_their_nan(db, reader, stored, mode, written):
     db.execute("create table t(n numeric(5,2) primary key, at int)")
@@ -392,7 +397,10 @@ class Writers:
         assert self.error is None, self.error
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (2, 3))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_snapshot_under_writes_and_kills_equals_the_table(postgres, database, db, reader, seed):
     db.execute("create table t(id int primary key, v text, big text)")
     db.execute("alter table t alter column big set storage external")
@@ -1010,7 +1018,10 @@ def test_a_composite_as_a_record_follows_its_type(db, reader):
     assert [len(change.table.columns[1].type["fields"]) for change in one.log] == [2, 3]
 
 
-@pytest.mark.parametrize(("mode", "columns"), [("skip", ["id"]), ("text", ["id", "v"]), ("bytes", ["id", "v"])])
+@pytest.mark.parametrize(
+    ("mode", "columns"),
+    [("skip", ["id"]), ("text", ["id", "v"]), pytest.param("bytes", ["id", "v"], marks=pytest.mark.long)],
+)
 def test_a_type_without_a_form_is_treated_as_the_policy_says(db, reader, mode, columns):
     with optional_parts():
         db.execute("create extension cube")

@@ -15,6 +15,8 @@ from cdcworker.worker.java.runtime import find_java
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.integration.connectors.spark_archive import cache_of
+
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.kafka,
@@ -30,8 +32,8 @@ RECORDS_MAX = 40
 def engine(tmp_path_factory, shared_spark):
     shared_spark.close()
     state = tmp_path_factory.mktemp("state")
-    java = str(find_java().home / "bin" / "java")
-    made = SparkEngine(JavaRuntime(java, tuple(str(path) for path in jars.ensure("spark"))), state, lambda: False)
+    java, files = str(find_java().home / "bin" / "java"), tuple(str(path) for path in jars.ensure("spark"))
+    made = SparkEngine(JavaRuntime(java, files, cache=cache_of(files)), state, lambda: False)
     yield made
     made.close()
 
