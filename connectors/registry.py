@@ -166,6 +166,15 @@ _PLUGINS = (
         needs=("psycopg", "pymysql"),
     ),
     Plugin(
+        "nats",
+        "sink",
+        "cdcworker.connectors.targets.nats.connector:NatsSink",
+        title="Messages of a JetStream stream of NATS",
+        measures=True,
+        tls_key="nats.ssl.enabled",
+        needs=("nats",),
+    ),
+    Plugin(
         "redis",
         "sink",
         "cdcworker.connectors.targets.redis.connector:RedisSink",

@@ -8,6 +8,7 @@ even rate: how long it takes from the time at which the broker has a record unti
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import statistics
@@ -177,7 +178,54 @@ def redis_server(folder: Path) -> Iterator[Server]:
         yield InRedis(server)
 
 
-SERVERS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Server]]] = {"redis": redis_server}
+class InNats:
+    """Streams of JetStream."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    def config(self, place: str) -> Mapping[str, str]:
+        return self._server.config(place)
+
+    def count(self, place: str) -> int:
+        return int(self._server.count(place))
+
+    def write(self, place: str, rows: list[Any]) -> None:
+        from nats.js.errors import BadRequestError
+
+        async def written(client: Any) -> None:
+            stream = client.jetstream(publish_async_max_pending=256)
+            # Another lane may have made it.
+            with contextlib.suppress(BadRequestError):
+                await stream.add_stream(name=place, subjects=[f"{place}.>"])
+            for texts in batches(rows):
+                waiting = [await stream.publish_async(f"{place}.rows", text.encode()) for text in texts]
+                await asyncio.gather(*waiting)
+
+        self._server.call(written)
+
+    def late(self, place: str, skipped: int) -> list[float]:
+        found = self._server.messages(place)[skipped:]
+        return [one.metadata.timestamp.timestamp() * 1000 - json.loads(one.data)["timestamp"] for one in found]
+
+
+@contextlib.contextmanager
+def nats_server(folder: Path) -> Iterator[Server]:
+    from cdcworker.worker.devstack.nats import find_program
+
+    from tests.queue_servers.nats_server import NatsServer
+
+    program = find_program()
+    if program is None:
+        raise FileNotFoundError
+    with NatsServer(program, folder, syncs=False) as server:
+        yield InNats(server)
+
+
+SERVERS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Server]]] = {
+    "nats": nats_server,
+    "redis": redis_server,
+}
 
 
 def all_measured(kafka: Any, options: argparse.Namespace, folder: Path) -> dict[str, float]:

@@ -137,6 +137,7 @@ def test_there_are_pairs_of_every_connector_that_has_secrets():
         "jdbc-sink",
         "mariadb",
         "mysql",
+        "nats",
         "postgres",
         "redis",
         "spark",
