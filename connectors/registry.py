@@ -188,6 +188,14 @@ _PLUGINS = (
         needs=("redis",),
     ),
     Plugin(
+        "s3",
+        "sink",
+        "cdcworker.connectors.targets.s3.connector:FilesSink",
+        ("io.confluent.connect.s3.S3SinkConnector",),
+        "Files in S3, Google's or Azure's store, or a folder",
+        measures=True,
+    ),
+    Plugin(
         "stdout",
         "sink",
         "cdcworker.connectors.targets.stdout.connector:StdoutSink",

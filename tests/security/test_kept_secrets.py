@@ -140,6 +140,7 @@ def test_there_are_pairs_of_every_connector_that_has_secrets():
         "nats",
         "postgres",
         "redis",
+        "s3",
         "spark",
     }
     assert len(PAIRS) >= 60
