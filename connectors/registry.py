@@ -166,6 +166,15 @@ _PLUGINS = (
         needs=("psycopg", "pymysql"),
     ),
     Plugin(
+        "nats",
+        "sink",
+        "cdcworker.connectors.targets.nats.connector:NatsSink",
+        title="Messages of a JetStream stream of NATS",
+        measures=True,
+        tls_key="nats.ssl.enabled",
+        needs=("nats",),
+    ),
+    Plugin(
         "redis",
         "sink",
         "cdcworker.connectors.targets.redis.connector:RedisSink",
@@ -177,6 +186,14 @@ _PLUGINS = (
         measures=True,
         tls_key="redis.ssl.enabled",
         needs=("redis",),
+    ),
+    Plugin(
+        "s3",
+        "sink",
+        "cdcworker.connectors.targets.s3.connector:FilesSink",
+        ("io.confluent.connect.s3.S3SinkConnector",),
+        "Files in S3, Google's or Azure's store, or a folder",
+        measures=True,
     ),
     Plugin(
         "stdout",

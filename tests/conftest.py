@@ -52,6 +52,7 @@ NEEDS = {
     "azure": ("azurite",),
     "mysql": ("mariadb",),
     "clickhouse": ("clickhouse",),
+    "nats": ("nats",),
     "redis": ("redis",),
     "browser": ("chromium",),
 }
@@ -88,6 +89,11 @@ def missing(part: str) -> str | None:
 
             if find_engine() is None:
                 return f"{part}: its engine is not here (make servers)"
+        elif part == "nats":
+            from cdcworker.worker.devstack.nats import find_program as find_nats
+
+            if find_nats() is None:
+                return f"{part}: it was not built (make servers)"
         elif part == "redis":
             from tests.queue_servers.redis_server import find_program as find_redis
 
@@ -303,6 +309,19 @@ def clickhouse(devstack_dir: Path):
     engine = find_engine()
     assert engine is not None
     with serving(ClickHouseServer(engine, devstack_dir / "clickhouse")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def nats(devstack_dir: Path):
+    """The session's server of NATS: `.config()`, `.call(work)`, `.kill()`, `.start()`. Tests that use it have the marker `nats`."""
+    from cdcworker.worker.devstack.nats import find_program
+
+    from tests.queue_servers.nats_server import NatsServer
+
+    program = find_program()
+    assert program is not None
+    with serving(NatsServer(program, devstack_dir / "nats")) as server:
         yield server
 
 

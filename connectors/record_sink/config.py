@@ -166,6 +166,8 @@ class EngineSettings:
     batch_records: int = BATCH_DEFAULT
     batch_bytes: int = 1_048_576
     linger_s: float = 0.005
+    idle_s: float = 0.0
+    """A batch ends when no record has come for so long; 0: it does not."""
     lanes: int = 4
     target_timeout_s: float = 60.0
     commit_s: float = 1.0

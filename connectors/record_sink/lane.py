@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 WAITING_BYTES_MAX: Final = 2_097_152
-"""Records of so many bytes wait for a lane before its partitions are paused."""
+"""Records of so many bytes, or of one batch, wait for a lane before its partitions are paused."""
 RETRY_AFTER_S_MAX: Final = 3_600.0
 BREAK_OFF_S: Final = 10.0
 """How long a write that was cancelled may go on."""
@@ -77,7 +77,8 @@ class Lane:
         self._settings = parts.settings
         self._waiting: deque[tuple[Any, str]] = deque()
         self._bytes = 0
-        self._since = 0.0
+        self._since = self._last = 0.0
+        self._bytes_max = max(WAITING_BYTES_MAX, parts.settings.batch_bytes)
         self._changed = threading.Condition()
         self._ending = threading.Event()
         self._busy = False
@@ -94,8 +95,9 @@ class Lane:
     def offer(self, messages: Iterable[tuple[Any, str]]) -> None:
         """Takes messages, each with what its id begins with."""
         with self._changed:
+            self._last = time.monotonic()
             if not self._waiting:
-                self._since = time.monotonic()
+                self._since = self._last
             for message in messages:
                 self._waiting.append(message)
                 self._bytes += _size(message[0])
@@ -103,12 +105,12 @@ class Lane:
 
     @property
     def is_full(self) -> bool:
-        return self._bytes >= WAITING_BYTES_MAX or len(self._waiting) >= 4 * self._settings.batch_records + 100
+        return self._bytes >= self._bytes_max or len(self._waiting) >= 4 * self._settings.batch_records + 100
 
     @property
     def has_room(self) -> bool:
         """Whether paused partitions may be resumed."""
-        return self._bytes <= WAITING_BYTES_MAX // 2 and len(self._waiting) <= 2 * self._settings.batch_records
+        return self._bytes <= self._bytes_max // 2 and len(self._waiting) <= 2 * self._settings.batch_records
 
     @property
     def is_idle(self) -> bool:
@@ -165,7 +167,7 @@ class Lane:
         with self._changed:
             self._busy = False
             while not self._ending.is_set():
-                left = self._since + settings.linger_s - time.monotonic()
+                left = self._ends_at() - time.monotonic()
                 is_whole = len(self._waiting) >= settings.batch_records or self._bytes >= settings.batch_bytes
                 if self._waiting and (is_whole or left <= 0):
                     break
@@ -181,6 +183,11 @@ class Lane:
             self._since = time.monotonic()
             self._busy = True
             return taken
+
+    def _ends_at(self) -> float:
+        """Returns when a batch ends that gets no more records."""
+        settings, at = self._settings, self._since + self._settings.linger_s
+        return min(at, self._last + settings.idle_s) if settings.idle_s else at
 
     def _wait_for_commits(self) -> None:
         while self._parts.progress.is_full:

@@ -8,6 +8,7 @@ even rate: how long it takes from the time at which the broker has a record unti
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import statistics
@@ -177,7 +178,115 @@ def redis_server(folder: Path) -> Iterator[Server]:
         yield InRedis(server)
 
 
-SERVERS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Server]]] = {"redis": redis_server}
+class InNats:
+    """Streams of JetStream."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+
+    def config(self, place: str) -> Mapping[str, str]:
+        return self._server.config(place)
+
+    def count(self, place: str) -> int:
+        return int(self._server.count(place))
+
+    def write(self, place: str, rows: list[Any]) -> None:
+        from nats.js.errors import BadRequestError
+
+        async def written(client: Any) -> None:
+            stream = client.jetstream(publish_async_max_pending=256)
+            # Another lane may have made it.
+            with contextlib.suppress(BadRequestError):
+                await stream.add_stream(name=place, subjects=[f"{place}.>"])
+            for texts in batches(rows):
+                waiting = [await stream.publish_async(f"{place}.rows", text.encode()) for text in texts]
+                await asyncio.gather(*waiting)
+
+        self._server.call(written)
+
+    def late(self, place: str, skipped: int) -> list[float]:
+        found = self._server.messages(place)[skipped:]
+        return [one.metadata.timestamp.timestamp() * 1000 - json.loads(one.data)["timestamp"] for one in found]
+
+
+@contextlib.contextmanager
+def nats_server(folder: Path) -> Iterator[Server]:
+    from cdcworker.worker.devstack.nats import find_program
+
+    from tests.queue_servers.nats_server import NatsServer
+
+    program = find_program()
+    if program is None:
+        raise FileNotFoundError
+    with NatsServer(program, folder, syncs=False) as server:
+        yield InNats(server)
+
+
+class InFiles:
+    """Files below prefixes of a bucket, which are looked at where the server has them: in a folder."""
+
+    def __init__(self, server: Any, bucket: Path) -> None:
+        self._server, self._bucket = server, bucket
+        self._lines: dict[Path, int] = {}
+
+    def config(self, place: str) -> Mapping[str, str]:
+        from tests.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY
+
+        return {
+            "connector.class": "s3",
+            "warehouse.path": f"s3://{BUCKET}/{place}",
+            "warehouse.s3.endpoint": self._server.endpoint,
+            "warehouse.s3.path.style.access": "true",
+            "warehouse.s3.access.key": ACCESS_KEY,
+            "warehouse.s3.secret.key": SECRET_KEY,
+            "file.content": "event",
+            "file.max.records": str(FILE_RECORDS),
+            "file.max.age.ms": "2000",
+        }
+
+    def _files(self, place: str) -> list[Path]:
+        return sorted(path for path in (self._bucket / place).glob("*/*/*.json") if "_cdcworker" not in path.parts)
+
+    def count(self, place: str) -> int:
+        for path in self._files(place):
+            if path not in self._lines:
+                self._lines[path] = path.read_bytes().count(b"\n")
+        return sum(lines for path, lines in self._lines.items() if path.is_relative_to(self._bucket / place))
+
+    def write(self, place: str, rows: list[Any]) -> None:
+        files = self._server.files(place)
+        for at in range(0, len(rows), FILE_RECORDS):
+            texts = [json.dumps(row, separators=(",", ":")) for row in rows[at : at + FILE_RECORDS]]
+            name = f"rows/{threading.get_ident()}/{at:010d}.json"
+            files.create(name, "".join(f"{text}\n" for text in texts).encode())
+
+    def late(self, place: str, skipped: int) -> list[float]:
+        found = [
+            path.stat().st_mtime * 1000 - json.loads(line)["timestamp"]
+            for path in self._files(place)
+            for line in path.read_text().split("\n")[:-1]
+        ]
+        return found[skipped:]
+
+
+@contextlib.contextmanager
+def s3_server(folder: Path) -> Iterator[Server]:
+    from tests.s3_server import BUCKET, S3Server, find_program
+
+    program = find_program()
+    if program is None:
+        raise FileNotFoundError
+    with S3Server(program, folder) as server:
+        yield InFiles(server, folder / "buckets" / BUCKET)
+
+
+SERVERS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Server]]] = {
+    "nats": nats_server,
+    "redis": redis_server,
+    "s3": s3_server,
+}
+FILE_RECORDS = 5_000
+"""Of one file, by the sink and by the client."""
 
 
 def all_measured(kafka: Any, options: argparse.Namespace, folder: Path) -> dict[str, float]:

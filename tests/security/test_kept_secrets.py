@@ -140,8 +140,10 @@ def test_there_are_pairs_of_every_connector_that_has_secrets():
         "jdbc-sink",
         "mariadb",
         "mysql",
+        "nats",
         "postgres",
         "redis",
+        "s3",
         "spark",
     }
     assert len(PAIRS) >= 60

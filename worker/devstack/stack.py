@@ -1,5 +1,5 @@
-"""The whole embedded stack: PostgreSQL with the source and the warehouse, Kafka, and workers as real processes; MariaDB where it is
-asked for."""
+"""The whole embedded stack: PostgreSQL with the source and the warehouse, Kafka, and workers as real processes; further servers where
+they are asked for."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.devstack import mariadb
+from cdcworker.worker.devstack.further_servers import SOURCE_DATABASE, STARTS, FurtherServer, Server
 from cdcworker.worker.devstack.kafka import QUICK_COMPILER_ONLY, EmbeddedKafka
 from cdcworker.worker.devstack.ports import HOST, free_ports
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
@@ -28,9 +28,8 @@ from cdcworker.worker.java.errors import START_FAILED
 
 log = logging.getLogger(__name__)
 
-SOURCE_DATABASE = "shop"
 WAREHOUSE_DATABASE = "warehouse"
-SOURCE_PASSWORD, WAREHOUSE_PASSWORD, MYSQL_PASSWORD = "SHOP_PASSWORD", "WAREHOUSE_PASSWORD", "MYSQL_PASSWORD"
+SOURCE_PASSWORD, WAREHOUSE_PASSWORD = "SHOP_PASSWORD", "WAREHOUSE_PASSWORD"
 GROUP_ID = "cdcworker"
 SESSION_TIMEOUT_MS = 6000
 """The broker's minimum, so that a takeover in the demo is as short as possible."""
@@ -64,12 +63,13 @@ class DevStack:
     directory: Path
     progress: Callable[[str], None] = field(default=lambda _: None)
     worker_settings: Mapping[str, str] = field(default_factory=dict)
-    with_mysql: bool = False
+    more: Sequence[str] = ()
+    """Names of `STARTS`: servers that stand beside the others."""
     workers: list[WorkerProcess] = field(default_factory=list)
     timings_s: dict[str, float] = field(default_factory=dict)
     kafka: EmbeddedKafka = field(init=False)
     postgres: EmbeddedPostgres = field(init=False)
-    mysql: mariadb.EmbeddedMariaDb | None = field(init=False, default=None)
+    further: dict[str, FurtherServer] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.kafka = EmbeddedKafka(self.directory / "kafka", jvm_options=QUICK_COMPILER_ONLY, progress=self.progress)
@@ -84,20 +84,18 @@ class DevStack:
         self.postgres.create_database(WAREHOUSE_DATABASE)
         self.timings_s["postgres"] = time.monotonic() - began
         self.progress(f"PostgreSQL answers at 127.0.0.1:{self.postgres.port}")
-        if self.with_mysql:
-            self._start_mysql()
+        for name in self.more:
+            self._start_further(name)
         self.kafka.await_ready()
         self.timings_s["kafka"] = time.monotonic() - began
         self.progress(f"Kafka answers at {self.kafka.bootstrap}")
 
-    def _start_mysql(self) -> None:
+    def _start_further(self, name: str) -> None:
         began = time.monotonic()
-        folder = mariadb.programs(self.progress)
-        server = self.mysql = mariadb.EmbeddedMariaDb(folder, self.directory / "mariadb", mariadb.LOGGING)
-        server.start()
-        server.ask(f"create database {SOURCE_DATABASE}")
-        self.timings_s["mariadb"] = time.monotonic() - began
-        self.progress(f"MariaDB answers at 127.0.0.1:{server.port}")
+        found = STARTS[name](self.directory, self.progress)
+        if found is not None:
+            self.further[name] = found
+            self.timings_s[name] = time.monotonic() - began
 
     def start_worker(self) -> WorkerProcess:
         """Launches one more worker without waiting for it."""
@@ -152,24 +150,27 @@ class DevStack:
 
     def check(self) -> None:
         """CdcError when a server has ended by itself."""
-        for server in (self.kafka, self.postgres, self.mysql):
-            if server is not None and not server.alive():
+        servers: list[Server] = [self.kafka, self.postgres, *(one.server for one in self.further.values())]
+        for server in servers:
+            if not server.alive():
                 raise CdcError(START_FAILED, f"{server.title} has ended", where={"log": str(server.log)})
 
     @property
     def secrets(self) -> dict[str, str]:
         """Variables of every worker, for `${env:…}` in connector configs."""
         found = {SOURCE_PASSWORD: self.postgres.password, WAREHOUSE_PASSWORD: self.postgres.password}
-        return found if self.mysql is None else {**found, MYSQL_PASSWORD: self.mysql.password}
+        for one in self.further.values():
+            found |= one.secrets
+        return found
 
     def endpoints(self) -> dict[str, Any]:
-        found = {
+        return {
             "workers": [worker.url for worker in self.workers],
             "kafka": self.kafka.bootstrap,
             "postgres": self.postgres.dsn(SOURCE_DATABASE),
             "warehouse": self.postgres.dsn(WAREHOUSE_DATABASE),
+            **{name: one.url for name, one in self.further.items()},
         }
-        return found if self.mysql is None else {**found, "mysql": self.mysql.url(SOURCE_DATABASE)}
 
     def log_excerpt(self) -> str:
         """Returns the warnings and errors at the end of the workers' logs, for a failed run."""
@@ -190,8 +191,8 @@ class DevStack:
                 worker.child.kill()
         self.kafka.kill()
         self.postgres.kill()
-        if self.mysql is not None:
-            self.mysql.kill()
+        for one in self.further.values():
+            one.server.kill()
 
     def __enter__(self) -> DevStack:
         try:

@@ -8,7 +8,6 @@ import hashlib
 import hmac
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -17,6 +16,7 @@ from cdcworker.connectors.api.record_target import RecordBatch, TargetPlace, Tar
 from cdcworker.connectors.config.allowed_hosts import UnknownHost
 from cdcworker.connectors.record_sink.errors import RECORD_REFUSED, TARGET_REFUSES, TARGET_UNAVAILABLE
 from cdcworker.connectors.record_sink.json_values import JsonValues, encoded
+from cdcworker.connectors.targets.events import event_text
 from cdcworker.connectors.targets.http.client import HttpClient, endpoint_of
 from cdcworker.connectors.targets.http.config import AIVEN, CONFLUENT, header_items
 from cdcworker.connectors.targets.http.statuses import StatusRules, parse_ranges, retry_after_s
@@ -154,15 +154,7 @@ class HttpTarget:
         return self._event
 
     def _event(self, record: TargetRecord) -> str:
-        text = self._values.text
-        headers = (
-            f',"headers":{self._values.headers_text(list(record.headers))}' if self._config["http.body.headers"] else ""
-        )
-        return (
-            f'{{"id":"{record.id}","topic":{encode_basestring(record.topic)},"partition":{record.partition},"offset":{record.offset},'
-            f'"timestamp":{record.timestamp_ms}{headers},"key":{text(record.key_schema, record.key)},'
-            f'"value":{text(record.value_schema, record.value)}}}'
-        )
+        return event_text(self._values, record, headers=self._config["http.body.headers"])
 
 
 def format_of(config: Mapping[str, Any], connector_class: str) -> str:

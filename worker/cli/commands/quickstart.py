@@ -77,7 +77,7 @@ def _run(screen: Screen, directory: Path, source: str, workers: int, sabotage: b
 
     of_mysql = source == "mysql"
     screen.note(f"starting PostgreSQL, {'MariaDB, ' if of_mysql else ''}Kafka and the workers")
-    with DevStack(directory, progress=screen.note, with_mysql=of_mysql) as stack:
+    with DevStack(directory, progress=screen.note, more=["mysql"] if of_mysql else []) as stack:
         for _ in range(workers):
             stack.start_worker()
         once, shop = seconds is None, _shop(stack)
@@ -106,20 +106,21 @@ def _shop(stack: DevStack) -> Shop:
     from cdcworker.worker.quickstart.postgres_shop import PostgresShop
 
     addresses = stack.endpoints()
-    return PostgresShop(addresses["postgres"]) if stack.mysql is None else MariaDbShop(addresses["mysql"])
+    return PostgresShop(addresses["postgres"]) if "mysql" not in stack.further else MariaDbShop(addresses["mysql"])
 
 
 def _demo(
     stack: DevStack, shop: Shop, loader: LoadGenerator, screen: Screen, sabotage: bool, seconds: int | None
 ) -> int:
-    from cdcworker.worker.devstack.stack import MYSQL_PASSWORD, SOURCE_PASSWORD, WAREHOUSE_PASSWORD
+    from cdcworker.worker.devstack.further_servers import MYSQL_PASSWORD
+    from cdcworker.worker.devstack.stack import SOURCE_PASSWORD, WAREHOUSE_PASSWORD
     from cdcworker.worker.quickstart import flow
     from cdcworker.worker.quickstart.connectors import SINK, Endpoints, sink_config
     from cdcworker.worker.quickstart.monitor import ClusterMonitor
     from cdcworker.worker.quickstart.roles import WRITER, make_writer
     from cdcworker.worker.quickstart.shop import SOURCE
 
-    addresses, reading = stack.endpoints(), SOURCE_PASSWORD if stack.mysql is None else MYSQL_PASSWORD
+    addresses, reading = stack.endpoints(), SOURCE_PASSWORD if "mysql" not in stack.further else MYSQL_PASSWORD
     endpoints = Endpoints(tuple(addresses["workers"]), addresses["kafka"], shop, addresses["warehouse"])
     screen.note(how_to_look(endpoints))
     shop.make_reader(stack.secrets[reading])

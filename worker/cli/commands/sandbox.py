@@ -25,15 +25,15 @@ CHECK_S = 1.0
 @click.option(
     "--with",
     "more",
-    type=click.Choice(["mysql"]),
+    type=click.Choice(["mysql", "nats"]),
     multiple=True,
-    help="A further server: mysql is a MariaDB with binary log.",
+    help="A further server: mysql is a MariaDB with binary log, nats a NATS with JetStream.",
 )
 @click.option("--dir", "folder", type=click.Path(file_okay=False, path_type=Path), help="Folder for the data (empty).")
 def sandbox(workers: int, endpoints: Path, more: tuple[str, ...], folder: Path | None) -> None:
     """Start PostgreSQL (databases shop and warehouse), Kafka and workers; stay until Ctrl-C, then remove everything.
 
-    With mysql a MariaDB server (database shop) stands beside them.
+    With mysql a MariaDB server (database shop) stands beside them, with nats a server of NATS where the machine has nats-server.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
@@ -54,7 +54,7 @@ def _run(workers: int, endpoints: Path, more: Sequence[str], folder: Path | None
     try:
         with (
             scratch_folder(folder) as directory,
-            DevStack(directory, progress=say, with_mysql="mysql" in more) as stack,
+            DevStack(directory, progress=say, more=list(dict.fromkeys(more))) as stack,
         ):
             for _ in range(workers):
                 stack.start_worker()

@@ -3,14 +3,17 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 from cdcworker.worker.devstack.kafka import QUICK_COMPILER_ONLY, EmbeddedKafka
+from cdcworker.worker.devstack.nats import find_program
 from cdcworker.worker.java import runtime as java
 from cdcworker.worker.quickstart.mariadb_shop import MariaDbShop
 from confluent_kafka.admin import AdminClient
@@ -97,7 +100,7 @@ def sandbox(tmp_path, until):
     temporary = tmp_path / "t"
     temporary.mkdir()
     env = {**os.environ, "CDC_TEST_MARK": mark, "TMPDIR": str(temporary)}
-    argv = [COMMAND, "sandbox", "--workers", "1", "--endpoints", str(endpoints), "--with", "mysql"]
+    argv = [COMMAND, "sandbox", "--workers", "1", "--endpoints", str(endpoints), "--with", "mysql", "--with", "nats"]
     with (tmp_path / "log").open("wb") as log, subprocess.Popen(argv, stdout=log, stderr=log, env=env) as process:
         try:
             until(lambda: endpoints.exists() or process.poll() is not None, 120)
@@ -118,6 +121,12 @@ def test_a_sandbox_says_where_everything_is_and_leaves_nothing(sandbox, until):
         assert answer.status == 200
     shop = MariaDbShop(endpoints["mysql"])
     assert shop.prepared() is None
+    # A program that the machine may not have is left out by name.
+    assert ("nats" in endpoints) is (find_program() is not None)
+    if "nats" in endpoints:
+        place = urlsplit(endpoints["nats"])
+        with socket.create_connection((place.hostname, place.port), 10) as connection:
+            assert b'"jetstream":true' in connection.recv(4096)
     for name in ("postgres", "warehouse"):
         with psycopg.connect(endpoints[name]) as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)

@@ -39,7 +39,9 @@ CONFIGS = {
         "connection.url": "jdbc:postgresql://127.0.0.1:1/d",
         "connection.username": "u",
     },
+    "nats": {"topics": "p.public.t", "nats.servers": "127.0.0.1:1", "nats.stream": "s"},
     "redis": {"topics": "p.public.t", "redis.hosts": "127.0.0.1:1"},
+    "s3": {"topics": "p.public.t", "warehouse.path": "/tmp/cdcworker/files"},
     "stdout": {"topics": "p.public.t", "file": "/tmp/cdcworker/lines"},
     "spark": {"topics": "p.public.t", "warehouse.hostname": "db", "warehouse.user": "u", "warehouse.dbname": "d"},
 }

@@ -1,0 +1,113 @@
+"""Records as the bytes of a file: lines of JSON, CSV, Avro or Parquet. The same records make the same bytes."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from cdcworker.connectors.api.record_target import TargetRecord
+from cdcworker.connectors.record_sink.errors import RECORD_REFUSED
+from cdcworker.connectors.record_sink.json_values import JsonValues, encoded
+from cdcworker.connectors.targets.events import event_text
+from cdcworker.connectors.targets.s3 import parquet_values
+from cdcworker.connectors.transforms.avro_form import REGISTERED, avro_of
+from cdcworker.connectors.transforms.data import ConnectSchema, DataError
+from cdcworker.connectors.transforms.values import text_of
+from cdcworker.schemas.errors import CdcError
+
+_BAD: Final = (
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    IndexError,
+    OverflowError,
+    RecursionError,
+    ArithmeticError,
+)
+
+
+class Format(NamedTuple):
+    """How a file is made. `shape` returns what all records of one file have in common."""
+
+    ending: str
+    shape: Callable[[TargetRecord], Any]
+    content: Callable[[Sequence[TargetRecord]], bytes]
+    """CdcError of kind `data` for records of which one cannot be written."""
+
+
+def format_named(name: str, *, events: bool, compression: str) -> Format:
+    """Returns a format by its name in configs."""
+    if name == "avro":
+        return Format(".avro", _struct, _refusing(_avro))
+    if name == "parquet":
+        return Format(".parquet", _struct, _refusing(parquet_values.file_of))
+    content, shape, ending = (_csv, _columns, ".csv") if name == "csv" else (_lines(events=events), _nothing, ".json")
+    if compression == "gzip":
+        return Format(f"{ending}.gz", shape, lambda records: gzip.compress(_refusing(content)(records), 6, mtime=0))
+    return Format(ending, shape, _refusing(content))
+
+
+def _refusing(content: Callable[[Sequence[TargetRecord]], bytes]) -> Callable[[Sequence[TargetRecord]], bytes]:
+    def refused(records: Sequence[TargetRecord]) -> bytes:
+        try:
+            return content(records)
+        except (*_BAD, DataError) as error:
+            raise CdcError(
+                RECORD_REFUSED, f"a value has no place in the file's format ({type(error).__name__})"
+            ) from None
+
+    return refused
+
+
+def _nothing(record: TargetRecord) -> Any:
+    del record
+
+
+def _lines(*, events: bool) -> Callable[[Sequence[TargetRecord]], bytes]:
+    values = JsonValues(numeric=True)
+
+    def line(record: TargetRecord) -> str:
+        return event_text(values, record) if events else values.text(record.value_schema, record.value)
+
+    return lambda records: encoded("".join([line(record) + "\n" for record in records]))
+
+
+def _columns(record: TargetRecord) -> tuple[str, ...]:
+    schema, value = record.value_schema, record.value
+    if schema is not None and schema.type == "struct":
+        return tuple(name for name, _ in schema.fields)
+    if not isinstance(value, Mapping):
+        raise CdcError(RECORD_REFUSED, "the value has no fields")
+    return tuple(value)
+
+
+def _csv(records: Sequence[TargetRecord]) -> bytes:
+    names, out = _columns(records[0]), io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    for record in records:
+        known = record.value_schema.by_name if record.value_schema is not None else {}
+        values = ((record.value.get(name), known.get(name)) for name in names)
+        writer.writerow(["" if value is None else text_of(value, schema) for value, schema in values])
+    return encoded(out.getvalue())
+
+
+def _struct(record: TargetRecord) -> ConnectSchema:
+    if record.value_schema is None or record.value_schema.type != "struct":
+        raise CdcError(RECORD_REFUSED, "the value has no schema with fields, which this format needs")
+    return record.value_schema
+
+
+def _avro(records: Sequence[TargetRecord]) -> bytes:
+    from fastavro import parse_schema, writer
+
+    out = io.BytesIO()
+    schema = _struct(records[0])
+    kind = parse_schema(avro_of(schema, REGISTERED))
+    # The marker between blocks is random otherwise, and the same records make the same bytes here.
+    writer(out, kind, [record.value for record in records], codec="deflate", sync_marker=b"cdcworker-blocks")
+    return out.getvalue()
