@@ -7,6 +7,13 @@ cdef enum:
     ERROR_LENGTH = 255
     END_BYTES = 9           # a packet that begins with 254 and is shorter ends the rows
     LONG_DIGITS_MAX = 20
+    # Forms of a key's values are named in selected_rows.py in this order.
+    KEY_NUMBER = 0
+    KEY_TEXT = 1
+    KEY_BYTES = 2
+
+cdef extern from "Python.h":
+    object PyUnicode_DecodeUTF8(const char* s, Py_ssize_t size, const char* errors)
 
 
 def walk_rows(object data, Py_ssize_t start, Py_ssize_t end, int sequence):
@@ -98,16 +105,12 @@ cdef inline bint to_long(cptr s, Py_ssize_t n, uint64_t* out, bint* negative) no
     return True
 
 
-def numbered(object data, Py_ssize_t start, Py_ssize_t end, int column):
-    """Where the rows that are left begin, each by a tuple of the number in this column, of which later rows count; None where one has no
-    number of 63 bits there."""
+def keyed(object data, Py_ssize_t start, Py_ssize_t end, tuple key):
+    """Where the rows that are left begin, each by a tuple of its key's values, of which later rows count. `key`: columns in the order of
+    their places, each with its form and its place in the tuple. None where a row has another value, or is none."""
     cdef Py_buffer view
     cdef cptr p
-    cdef Py_ssize_t size, at, width
-    cdef int64_t length = 0
-    cdef uint64_t v = 0
-    cdef bint negative = False
-    cdef int i
+    cdef Py_ssize_t size
     cdef dict found = {}
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
@@ -118,23 +121,48 @@ def numbered(object data, Py_ssize_t start, Py_ssize_t end, int column):
             size = <Py_ssize_t>little(p, 3)
             if size == PACKET_BYTES_MAX or size > end - start - PACKET_HEAD:
                 return None
-            at = PACKET_HEAD
-            size += PACKET_HEAD
-            for i in range(column + 1):
-                width = value_at(p + at, size - at, &length)
-                if not width:
-                    return None
-                at += width
-                if i < column and length > 0:
-                    at += <Py_ssize_t>length
-            if length < 0 or not to_long(p + at, <Py_ssize_t>length, &v, &negative) or v >> 63:
-                return None
             if p[3] != ROW_GONE:
-                found[(-<int64_t>v if negative else <int64_t>v,)] = start
-            start += size
+                values = key_at(p + PACKET_HEAD, size, key)
+                if values is None:
+                    return None
+                found[values] = start
+            start += PACKET_HEAD + size
         return found
     finally:
         PyBuffer_Release(&view)
+
+
+cdef tuple key_at(cptr p, Py_ssize_t size, tuple key):
+    """The values of a row's key, None where one is not read here."""
+    cdef Py_ssize_t at = 0, width, column = -1
+    cdef int64_t length = 0
+    cdef list values = [None] * len(key)
+    for wanted, form, place in key:
+        while column < <Py_ssize_t>wanted:
+            if length > 0:
+                at += <Py_ssize_t>length
+            width = value_at(p + at, size - at, &length)
+            if not width:
+                return None
+            at += width
+            column += 1
+        value = None if length < 0 else key_value(p + at, <Py_ssize_t>length, form)
+        if value is None:
+            return None
+        values[place] = value
+    return tuple(values)
+
+
+cdef object key_value(cptr s, Py_ssize_t n, int form):
+    cdef uint64_t v = 0
+    cdef bint negative = False
+    if form == KEY_BYTES:
+        return PyBytes_FromStringAndSize(<const char*>s, n)
+    if form == KEY_TEXT:
+        return PyUnicode_DecodeUTF8(<const char*>s, n, NULL) if is_utf8(s, n) else None
+    if not to_long(s, n, &v, &negative) or v >> 63:
+        return None
+    return -<int64_t>v if negative else <int64_t>v
 
 
 cdef class Selected(Writer):

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from cdcworker.connectors.capture.native.row_layouts import CALL, Encode, Form, column_arguments, place_arguments
 from cdcworker.connectors.mysql.decode import native_layouts as native
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan
-from cdcworker.connectors.mysql.snapshot.selected_values import Convert, converter, is_octets
-from cdcworker.connectors.mysql.types.column import STRINGS, ColumnType, TypeCode
+from cdcworker.connectors.mysql.snapshot.selected_values import TEXTS, Convert, converter, is_octets
+from cdcworker.connectors.mysql.types.column import ColumnType
 from cdcworker.schemas.avro_binary import Write
 from cdcworker.schemas.change import Avro
 from cdcworker.schemas.record_layout import RecordLayout
-
-_TEXTS: Final = STRINGS | {TypeCode.ENUM, TypeCode.SET, TypeCode.JSON}
 
 
 def kind_of(kind: ColumnType, avro: Avro) -> tuple[int, int]:
     """Returns how selected values of a column become values of this Avro type without a mask, and the argument of that. The kinds are
     those of row images, in the forms of texts."""
     base = avro["type"] if isinstance(avro, dict) else avro
-    if kind.code in _TEXTS:
+    if kind.code in TEXTS:
         # Texts come in UTF-8, and without what a row image has around them, whichever character set the column has.
         if is_octets(kind):
             return (native.BYTES, 0) if base == "bytes" else (CALL, 0)

@@ -10,7 +10,7 @@ from cdcworker.connectors.capture.snapshot.packed_rows import PackedRows
 from cdcworker.connectors.capture.snapshot.row_identity import Identity, KeyTexts, identity
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan
 from cdcworker.connectors.mysql.snapshot.row_packets import RowPackets, payload_at, row_end, values_of, walk_rows
-from cdcworker.connectors.mysql.snapshot.selected_values import Convert, converter, key_text
+from cdcworker.connectors.mysql.snapshot.selected_values import TEXTS, Convert, converter, is_octets, key_text
 from cdcworker.connectors.mysql.transport.packets import HEAD_BYTES
 from cdcworker.connectors.mysql.types.column import TypeCode
 from cdcworker.schemas.change import Row
@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from cdcworker.connectors.mysql_client.client import Connection
 
 GONE: Final = 1
-Numbered = Callable[[bytearray, int, int, int], dict[Identity, int] | None]
-"""Where the rows between two offsets begin by the number in a column; None where one has none."""
+KeyColumns = tuple[tuple[int, int, int], ...]
+"""Columns of a key in the order of their places, each with its form and its place in the key."""
+Keyed = Callable[[bytearray, int, int, KeyColumns], dict[Identity, int] | None]
+"""Where the rows between two offsets begin by their keys; None where one has another value."""
+_NUMBER, _TEXT, _BYTES = range(3)
+"""As `_selected.pxi` numbers them."""
 _INTEGERS: Final = frozenset({TypeCode.TINY, TypeCode.SHORT, TypeCode.INT24, TypeCode.LONG, TypeCode.LONGLONG})
 
 
@@ -32,7 +36,8 @@ class RowForm:
 
     plan: TablePlan
     converters: tuple[Convert, ...]
-    numbered: Numbered | None = None
+    keyed: Keyed | None = None
+    key_columns: KeyColumns = ()
 
     def image(self, at: int, data: bytearray) -> list[Any]:
         """Returns the values of a row by their places in the log. Raises ValueError for what is no row."""
@@ -59,10 +64,22 @@ class RowForm:
 
 def form_of(plan: TablePlan, module: ModuleType | None) -> RowForm:
     """Returns how rows of a plan are read. `module`: the native core; None reads all in Python."""
-    is_number = len(plan.table.key) == 1 and plan.parsers[plan.table.key[0]] is int
-    is_number = is_number and plan.types[plan.table.key[0]].code in _INTEGERS
-    numbered = module.numbered if module is not None and is_number else None
-    return RowForm(plan, tuple(map(converter, plan.types)), numbered)
+    forms = [_form_of_key(plan, i) for i in plan.table.key]
+    columns = tuple(sorted((i, form, place) for place, (i, form) in enumerate(zip(plan.table.key, forms, strict=True))))
+    keyed = module.keyed if module is not None and -1 not in forms else None
+    return RowForm(plan, tuple(map(converter, plan.types)), keyed, columns)
+
+
+def _form_of_key(plan: TablePlan, index: int) -> int:
+    """Returns the form in which the core reads a column of a key; -1 where it does not."""
+    kind, parse = plan.types[index], plan.parsers[index]
+    if kind.code in _INTEGERS:
+        return _NUMBER if parse is int else -1
+    if kind.code not in TEXTS:
+        return -1
+    if is_octets(kind):
+        return _BYTES if parse is bytes else -1
+    return _TEXT if parse is str else -1
 
 
 @dataclass(slots=True)
@@ -93,8 +110,8 @@ class SelectedRows(PackedRows):
 
     def indexed(self) -> dict[Identity, int]:
         form = self.form
-        if form.numbered is not None:
-            found = form.numbered(self.data, 0, self.end, form.plan.table.key[0])
+        if form.keyed is not None:
+            found = form.keyed(self.data, 0, self.end, form.key_columns)
             if found is not None:
                 return found
         return {form.key(form.values(at, self.data))[0]: at for at in self.offsets()}

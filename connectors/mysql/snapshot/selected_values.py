@@ -14,6 +14,8 @@ from cdcworker.connectors.mysql.types.column import STRINGS, ColumnType, TypeCod
 from cdcworker.connectors.mysql.types.times import ZERO_TIMESTAMP, InvalidDate, InvalidDateTime
 
 Convert = Callable[[bytes], Any]
+TEXTS: Final = STRINGS | {TypeCode.ENUM, TypeCode.SET, TypeCode.JSON}
+"""Types whose selected values are written as they are, whether texts or bytes."""
 _INTEGERS: Final = frozenset(
     {TypeCode.TINY, TypeCode.SHORT, TypeCode.INT24, TypeCode.LONG, TypeCode.LONGLONG, TypeCode.YEAR, TypeCode.BIT}
 )

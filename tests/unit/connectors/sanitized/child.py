@@ -292,7 +292,8 @@ def selected(core_module: ModuleType, shake: Shaker, count: int) -> int:
     done = shake(write, [answer([row]) for row in rows], count, head=4, then=core.take)
     buffers = [answer([one, *rows, b"\xfe\0\0\2\0"]) for one in rows]
     done += shake(write, buffers, count // 10, then=core.take)
-    shake(lambda view: core_module.numbered(view, 0, len(view), 0) is not None, buffers, count // 10)
+    key = ((0, 0, 1), (len(values) - 2, 1, 0), (len(values) - 1, 2, 2))
+    shake(lambda view: core_module.keyed(view, 0, len(view), key) is not None, buffers, count // 10)
     return done + shake(lambda view: core_module.walk_rows(bytearray(view), 0, len(view), 0)[1], buffers, count // 10)
 
 

@@ -122,7 +122,7 @@ def test_a_walk_stays_in_its_buffer():
         with pytest.raises(ValueError):
             native.walk_rows(data, start, end, 0)
         with pytest.raises(ValueError):
-            native.numbered(data, start, end, 0)
+            native.keyed(data, start, end, KEYED)
     with pytest.raises(BufferError):
         native.walk_rows(bytes(data), 0, len(data), 0)
 
@@ -184,16 +184,48 @@ def test_a_key_is_looked_up_and_its_row_leaves(module):
 
 
 @needs_native
-def test_a_number_that_the_core_does_not_know_is_looked_up_all_the_same():
+@given(answers(MODES))
+@settings(max_examples=40, deadline=None)
+def test_the_core_looks_up_the_keys_that_python_does(found):
+    plan, payloads, gone = found
+    if not plan.table.key:
+        return
+    fast, slow = (packed(plan, payloads, module) for module in (native, None))
+    for rows in (fast, slow):
+        for number, at in enumerate(list(rows.offsets())):
+            if number in gone:
+                rows.data[at + rows.mark] = rows.gone
+    form, data = fast.form, fast.data
+    known = form.keyed and form.keyed(data, 0, len(data), form.key_columns)
+    if known is not None:
+        assert known == slow.indexed()
+
+
+KEYED = ((0, 0, 1), (2, 1, 0))
+
+
+@needs_native
+def test_a_key_that_the_core_does_not_know_is_looked_up_all_the_same():
     big = next(kind for kind in KINDS if kind.type == Type(T.LONGLONG, is_unsigned=True))
     plan = plan_of(Logged((big,), (False,), (0,)), {"bigint.unsigned.handling.mode": "precise"})
     rows = packed(plan, [payload([b"18446744073709551615"]), payload([b"5"])], native)
     assert rows.pop((b"\5",)) is not None
-    data = rows.data
-    assert native.numbered(data, 0, len(data), 0) is None
-    assert native.numbered(bytearray(answer([payload([None])])), 0, 5, 0) is None
-    assert native.numbered(bytearray(answer([payload([b"1"])])), 0, 6, 1) is None
-    assert native.numbered(bytearray(answer([payload([b"9" * 25, b"12", b"3"])])), 0, 35, 1) == {(12,): 0}
+
+    def keyed(*values: bytes | None) -> object:
+        data = bytearray(answer([payload(values)]))
+        return native.keyed(data, 0, len(data), KEYED)
+
+    assert keyed(b"12", b"x" * 300, b"a") == {("a", 12): 0}
+    assert keyed(b"-12", None, "é".encode(), b"") == {("é", -12): 0}
+    for values in (
+        (b"12", b"x"),
+        (None, b"x", b"a"),
+        (b"9" * 19, b"", b"a"),
+        (b"12", b"", b"\xff"),
+        (b"12", b"", None),
+    ):
+        assert keyed(*values) is None
+    assert native.keyed(bytearray(answer([payload([b"\xff"])])), 0, 6, ((0, 2, 0),)) == {(b"\xff",): 0}
 
 
 class Answering:
@@ -289,7 +321,7 @@ def shaken(seed: int) -> None:
     while at < len(data) - 4:
         done, _ = core.write(data, at, len(data), layout, (b"s", b"t"), 0)
         assert at <= done <= len(data)
-        native.numbered(data, at, len(data), chosen.randrange(5))
+        native.keyed(data, at, len(data), ((0, 0, 1), (chosen.randrange(5), chosen.randrange(3), 0)))
         at = max(done + 1, at + 1)
     core.write(chosen.randbytes(60), 0, 60, layout, (b"s", b"t"), 0)
 
