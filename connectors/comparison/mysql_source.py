@@ -19,7 +19,8 @@ from cdcworker.connectors.mysql.server.connection import opened, translate
 from cdcworker.connectors.mysql.server.facts import read_facts
 from cdcworker.connectors.mysql.server.grants import quoted
 from cdcworker.connectors.mysql.server.log_files import end_place, file_number
-from cdcworker.connectors.mysql.snapshot.selected_values import beyond, converter, literal, selected, text_rows
+from cdcworker.connectors.mysql.snapshot.row_packets import value_rows
+from cdcworker.connectors.mysql.snapshot.selected_values import beyond, converter, literal, selected
 from cdcworker.connectors.mysql.source_block import source_schema
 from cdcworker.connectors.mysql.types.column import ColumnType, TypeCode
 from cdcworker.connectors.verify import sent_texts
@@ -44,7 +45,7 @@ class _Column(NamedTuple):
     """A compared column: how it is selected, and how its text is made of what the server returns."""
 
     select: str
-    text: Callable[[Any], str | None]
+    text: Callable[[bytes], str | None]
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,7 @@ class MySqlSourceSide:
         select = ", ".join(column.select for column in columns)
         table = quoted(plan.source.schema, plan.source.name)
         statement = f"select {select} from {table}{f' where {where}' if where else ''} {tail}"
-        with self._of_table() as connection, contextlib.closing(text_rows(connection, statement)) as rows:
+        with self._of_table() as connection, contextlib.closing(value_rows(connection, statement)) as rows:
             for values in rows:
                 pairs = zip(columns, values, strict=True)
                 texts = [None if value is None else column.text(value) for column, value in pairs]
@@ -220,7 +221,7 @@ class MySqlSourceSide:
         _, convert = sent_type(avro)
         read, make = converter(kind), sent_texts.TEXTS[item.text.source]
 
-        def text(value: Any) -> str | None:
+        def text(value: bytes) -> str | None:
             sent = parse(read(value))
             return None if sent is None else make(convert(sent))
 

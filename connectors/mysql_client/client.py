@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from io import BufferedReader
 from typing import Any, Final
 
 import pymysql
 from pymysql import _auth
 from pymysql.connections import Connection as PlainConnection
 from pymysql.connections import MySQLResult
-from pymysql.constants import CR
+from pymysql.constants import COMMAND, CR
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 PACKET_BYTES: Final = 256 * 1024
@@ -123,6 +124,18 @@ class Connection(PlainConnection):  # type: ignore[misc]
         """Returns the first row of a statement; None: there is none."""
         found = self.ask(statement, parameters)
         return found[0] if found else None
+
+    def begin_rows(self, statement: str) -> tuple[BufferedReader, int]:
+        """Executes a statement that returns rows. Returns the file that the packets of the rows and of their end are read from, which
+        whoever called reads to the end before the next statement, and the number of the first one."""
+        self._execute_command(COMMAND.COM_QUERY, statement.encode(self.encoding, "surrogateescape"))
+        head = _Result(self)
+        head.init_unbuffered_query()
+        if not head.unbuffered_active:
+            raise pymysql.err.OperationalError(CR.CR_COMMANDS_OUT_OF_SYNC, "the statement returns no rows")
+        head.unbuffered_active = False
+        self._sock.settimeout(self._read_timeout)
+        return self._rfile, self._next_seq_id
 
     def do(self, statement: str | bytes, parameters: Parameters | None = None) -> int:
         """Executes a statement and returns how many rows it changed."""

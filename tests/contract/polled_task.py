@@ -8,9 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cdcworker.connectors.api.source import HoldsTables, SourceTask
+from cdcworker.connectors.api.source import HoldsTables, SourceTask, WritesRecords
 from cdcworker.schemas.change import Change, JsonObject, PollBatch
 from cdcworker.schemas.errors import CdcError
+
+from tests.unit.connectors.native_records import Registry
 
 DEADLINE_S = 60.0
 Key = tuple[Any, ...]
@@ -35,6 +37,8 @@ class PolledTask(ABC):
         self.jobs: Sequence[JsonObject] = ()
         """What the worker has told the task of."""
         self.task: SourceTask | None = None
+        self.registry: Registry | None = None
+        """Lent to the task at each start: rows then are written as records, which the log holds read back."""
 
     @abstractmethod
     def make(self) -> SourceTask:
@@ -48,6 +52,9 @@ class PolledTask(ABC):
                 assert isinstance(task, HoldsTables)
                 task.hold(troubles)
             task.open(json.loads(json.dumps(self.position)) if self.position else None)
+            if self.registry is not None:
+                assert isinstance(task, WritesRecords)
+                task.lend(self.registry)
         except BaseException:
             task.close()
             raise
@@ -68,7 +75,7 @@ class PolledTask(ABC):
 
     def handed_on(self, batch: PollBatch) -> list[Any]:
         """Returns what a batch holds, as changes where that can be said."""
-        return list(batch.changes)
+        return self.registry.changes(batch.changes) if self.registry else list(batch.changes)
 
     def poll(self, *, ack: bool = True, commit: bool = True, parts: bool = False) -> PollBatch:
         """`parts`: a transaction is committed in parts wherever that is possible."""

@@ -8,6 +8,7 @@ cdef enum:
     ROOM = 32           # bytes that a value takes at most beyond those of its form in the database
     NULL_VALUE = -1
     UNSENT = -2
+    SUB_MAX = 0x7FFFFFFF
 
 
 cdef struct Col:
@@ -185,6 +186,24 @@ cdef class Writer:
             self.counted += 1
             self.total += self.used - value_size
         return True
+
+    @cython.final
+    cdef bint read_row(self, Layout layout, cptr m, bytes source, bytes tail, int64_t sub) except -1:
+        """A row that was read beside the stream, whose values lie where the cells say. `source`: what stands in front of `sub` in the
+        source block; `tail`: what follows the transaction block. False: it is not written here."""
+        if sub > SUB_MAX:
+            return False
+        self.used = 0
+        self.put(layout.value_frame)
+        self.byte(0)
+        if not self.image(layout, m, self.cells, False):
+            return False
+        self.put(source)
+        self.need(LONG_BYTES_MAX + 1)
+        self.used = put_long(self.buffer + self.used, sub) - self.buffer
+        self.byte(0)
+        self.put(tail)
+        return self.keep(layout, self.cells, None, False)
 
     @cython.final
     cdef list headers(self, Layout layout):

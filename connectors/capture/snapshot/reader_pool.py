@@ -133,7 +133,7 @@ class ReaderPool:
             result = self._translate(exc)
             if result is exc:
                 log.debug("a read ended early error=%s", type(exc).__name__, exc_info=True)
-        if isinstance(result, BaseException) and reader is not None and reader.is_broken():
+        if reader is not None and reader.is_broken():
             with self._lock:
                 self._open.discard(reader)
             reader.close()

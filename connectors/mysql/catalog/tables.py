@@ -95,15 +95,21 @@ class IndexPart(NamedTuple):
 
 def read_unique_indexes(connection: Connection, database: str, name: str) -> list[IndexPart]:
     """Asks the server for the parts of a table's unique indexes."""
+    path = (database, name)
     rows = connection.ask(
-        "select s.index_name, s.column_name, s.sub_part, s.nullable, c.column_key from information_schema.statistics s"
-        " left join information_schema.columns c on c.table_schema = %s and c.table_name = %s and c.column_name = s.column_name"
-        " where s.table_schema = %s and s.table_name = %s and s.non_unique = 0 order by s.index_name, s.seq_in_index",
-        (database, name, database, name),
+        "select index_name, column_name, sub_part, nullable from information_schema.statistics"
+        " where table_schema = %s and table_name = %s and non_unique = 0 order by index_name, seq_in_index",
+        path,
     )
+    # Asked for by itself: in a join the server looks at the columns of all tables.
+    keyed = connection.ask(
+        "select column_name from information_schema.columns where table_schema = %s and table_name = %s and column_key = 'PRI'",
+        path,
+    )
+    in_key = {column for (column,) in keyed}
     return [
-        IndexPart(str(index), column, part is not None, nullable == "YES", key == "PRI")
-        for index, column, part, nullable, key in rows
+        IndexPart(str(index), column, part is not None, nullable == "YES", column in in_key)
+        for index, column, part, nullable in rows
     ]
 
 

@@ -89,7 +89,7 @@ cdef inline uint8_t* put_digits(uint8_t* o, uint64_t v, int digits) noexcept nog
     return o + digits
 
 
-cdef bint to_decimal(cptr s, Py_ssize_t n, int precision, int scale, int64_t* out) noexcept nogil:
+cdef bint from_groups(cptr s, Py_ssize_t n, int precision, int scale, int64_t* out) noexcept nogil:
     """The unscaled number of a decimal of at most 18 digits, which `n` bytes hold: groups of nine digits in four bytes."""
     cdef int whole = precision - scale
     cdef int group = whole % GROUP_DIGITS, left = whole // GROUP_DIGITS + scale // GROUP_DIGITS, tail = scale % GROUP_DIGITS
@@ -164,11 +164,9 @@ cdef class BinaryWriter(Writer):
                 return NULL
             return put_long(o, days_of(v >> 9, v >> 5 & 15, v & 31))
         if kind == K_DECIMAL or kind == K_DECIMAL_TEXT or kind == K_DECIMAL_DOUBLE:
-            if not to_decimal(s, n, col.arg >> 8, col.arg & 255, &v):
+            if not from_groups(s, n, col.arg >> 8, col.arg & 255, &v):
                 return NULL
-            if kind == K_DECIMAL:
-                return put_unscaled(o, v)
-            return put_decimal_text(o, s, v, col.arg & 255) if kind == K_DECIMAL_TEXT else put_decimal_double(o, s, v, col.arg & 255)
+            return put_decimal(o, v, kind, col.arg & 255, not s[0] & 128)
         if kind == K_TIME or kind == K_TIME_OF_DAY:
             return put_span(o, s, n, kind == K_TIME_OF_DAY, col.arg)
         if kind == K_DOUBLE:
@@ -191,7 +189,6 @@ cdef class BinaryWriter(Writer):
         cdef Col* col = &layout.cols[i]
         cdef int kind = col.kind
         cdef uint64_t v
-        cdef Py_ssize_t at
         cdef tuple texts
         cdef bytes found
         if kind == K_MEMBER:
@@ -212,13 +209,7 @@ cdef class BinaryWriter(Writer):
             memset(o + n, 0, <size_t>(col.arg - n))
             return o + col.arg
         if kind == K_UNSIGNED_BYTES:
-            v = little(s, n)
-            if v >> 63 == 0:
-                return put_unscaled(o, <int64_t>v)
-            o[0], o[1] = 18, 0
-            for at in range(8):
-                o[2 + at] = s[7 - at]
-            return o + 10
+            return put_unsigned(o, little(s, n))
         if kind == K_BIT or kind == K_BITS:
             v = big(s, n)
             if col.arg < 64 and v >> col.arg:
@@ -226,11 +217,27 @@ cdef class BinaryWriter(Writer):
             if kind == K_BIT:
                 o[0] = v != 0
                 return o + 1
-            o = put_long(o, n)
-            for at in range(n):
-                o[at] = s[n - 1 - at]
-            return o + n
+            return put_lowest_first(o, v, n)
         return NULL
+
+
+cdef inline uint8_t* put_unsigned(uint8_t* o, uint64_t v) noexcept nogil:
+    """The shortest bytes of a number without a sign, the highest first, behind their size."""
+    cdef int at
+    if v >> 63 == 0:
+        return put_unscaled(o, <int64_t>v)
+    o[0], o[1] = 18, 0
+    for at in range(8):
+        o[2 + at] = <uint8_t>(v >> (56 - 8 * at))
+    return o + 10
+
+
+cdef inline uint8_t* put_lowest_first(uint8_t* o, uint64_t v, Py_ssize_t n) noexcept nogil:
+    cdef Py_ssize_t at
+    o = put_long(o, n)
+    for at in range(n):
+        o[at] = <uint8_t>(v >> (8 * at))
+    return o + n
 
 
 cdef inline uint8_t* put_bytes(uint8_t* o, cptr s, Py_ssize_t n) noexcept nogil:
@@ -282,8 +289,10 @@ cdef inline uint8_t* put_span(uint8_t* o, cptr s, Py_ssize_t n, bint bounded, in
     if time >> 12 > 838 or (time >> 6 & 63) > 59 or (time & 63) > 59 or us >= 1000000:
         return NULL
     us += (((time >> 12) * 60 + (time >> 6 & 63)) * 60 + (time & 63)) * 1000000
-    if packed < 0:
-        us = -us
+    return put_span_us(o, -us if packed < 0 else us, bounded, unit)
+
+
+cdef inline uint8_t* put_span_us(uint8_t* o, int64_t us, bint bounded, int unit) noexcept nogil:
     if bounded:
         us = floor_div(us, 1000)
         return put_long(o, 0 if us < 0 else DAY_MS - 1 if us >= DAY_MS else us)
@@ -327,13 +336,19 @@ cdef uint8_t* put_timestamp(uint8_t* o, cptr s, Py_ssize_t n, int digits) noexce
     return o + 1
 
 
-cdef inline uint8_t* put_decimal_text(uint8_t* o, cptr s, int64_t v, int scale) noexcept nogil:
+cdef inline uint8_t* put_decimal(uint8_t* o, int64_t v, int kind, int scale, bint negative) noexcept nogil:
+    """`negative`: the form has a sign, which a zero has not that a server writes."""
+    if kind == K_DECIMAL:
+        return put_unscaled(o, v)
+    if not v and negative:
+        return NULL
+    return put_decimal_text(o, v, scale) if kind == K_DECIMAL_TEXT else put_decimal_double(o, v, scale)
+
+
+cdef inline uint8_t* put_decimal_text(uint8_t* o, int64_t v, int scale) noexcept nogil:
     cdef uint8_t[DIGITS_MAX + 4] text
     cdef uint64_t left = <uint64_t>(-v if v < 0 else v)
     cdef int n = 0, i
-    if not v and not s[0] & 128:
-        # A zero with a sign, which no server writes.
-        return NULL
     for i in range(scale):
         text[n] = <uint8_t>(48 + left % 10)
         left //= 10
@@ -356,9 +371,9 @@ cdef inline uint8_t* put_decimal_text(uint8_t* o, cptr s, int64_t v, int scale) 
     return o + n
 
 
-cdef inline uint8_t* put_decimal_double(uint8_t* o, cptr s, int64_t v, int scale) noexcept nogil:
+cdef inline uint8_t* put_decimal_double(uint8_t* o, int64_t v, int scale) noexcept nogil:
     cdef double d
-    if v >= <int64_t>1 << 53 or v <= -(<int64_t>1 << 53) or (not v and not s[0] & 128):
+    if v >= <int64_t>1 << 53 or v <= -(<int64_t>1 << 53):
         return NULL
     d = <double>v / POWERS[scale]
     memcpy(o, &d, 8)

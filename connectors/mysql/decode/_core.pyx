@@ -6,6 +6,7 @@ the Python decoder, whose records these are byte for byte; a value of a form tha
 """
 
 include "../../capture/native/forms.pxi"
+include "../../capture/native/text_forms.pxi"
 include "../../capture/native/writer.pxi"
 include "_binary_forms.pxi"
 
@@ -230,3 +231,4 @@ cdef class Core(BinaryWriter):
 
 include "_transactions.pxi"
 include "_events.pxi"
+include "_selected.pxi"

@@ -173,7 +173,13 @@ class TablePlanner:
         masked = self.settings.masks.apply(texts, *full, length=length, in_key=in_key)
         if masked is texts:
             return plain
-        return replace(masked, parse=lambda value: masked.parse(plain.parse(value).encode()))
+
+        def parse(value: Any) -> Any:
+            shown = plain.parse(value)
+            # A date that is none.
+            return None if shown is None else masked.parse(shown.encode())
+
+        return replace(masked, parse=parse)
 
 
 def key_of(logged: TableMap, known: CatalogTable | None) -> tuple[str, ...]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+import socket
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.capture.snapshot.chunks import (
-    ROWS_MAX,
     ChunkRequest,
     KeyChanged,
     NotVisibleYet,
@@ -19,7 +19,7 @@ from cdcworker.connectors.capture.snapshot.chunks import (
     TableLocked,
     TableSurvey,
 )
-from cdcworker.connectors.capture.snapshot.row_identity import Identity, KeyTexts, identity, identity_of
+from cdcworker.connectors.capture.snapshot.row_identity import Identity, KeyTexts, identity
 from cdcworker.connectors.mysql.catalog.tables import read_table
 from cdcworker.connectors.mysql.decode.captured_plans import map_of
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan, TablePlanner
@@ -27,22 +27,16 @@ from cdcworker.connectors.mysql.errors import TABLE_CLOSED, TYPE_UNKNOWN, VALUE
 from cdcworker.connectors.mysql.server.connection import translate
 from cdcworker.connectors.mysql.server.facts import read_facts
 from cdcworker.connectors.mysql.server.grants import quoted
-from cdcworker.connectors.mysql.snapshot.read_view import begin_read
-from cdcworker.connectors.mysql.snapshot.selected_values import (
-    beyond,
-    converter,
-    key_text,
-    literal,
-    selected,
-    text_rows,
-    value_of,
-)
+from cdcworker.connectors.mysql.snapshot.read_view import ReadViews
+from cdcworker.connectors.mysql.snapshot.selected_rows import SelectedRows, form_of, selected_rows
+from cdcworker.connectors.mysql.snapshot.selected_values import beyond, literal, selected, value_of
 from cdcworker.connectors.mysql_client.error_numbers import RIGHTS, number_of
-from cdcworker.schemas.change import Row
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from cdcworker.connectors.mysql_client.client import Connection
 
 NameOf = Callable[[int], tuple[str, str] | None]
@@ -54,27 +48,37 @@ _CHANGED: Final = 1412
 _GONE: Final = frozenset({1146, 1049})
 _KEYS_ASKED: Final = 100
 """Keys that one statement asks for."""
-PIECE_BYTES: Final = 1024 * 1024
+PIECE_BYTES: Final = 256 * 1024
 """Of a table that is read whole, what is handed on at a time."""
 
 
 @dataclass(slots=True)
 class SelectedChunk(ReadChunk):
-    """Rows of a range by key, in the forms of records."""
+    """Rows of a range as the server sent them."""
 
     plan: TablePlan
-    rows: dict[Identity, tuple[Row, KeyTexts]] = field(default_factory=dict)
+    rows: SelectedRows
 
 
 class ChunkReader:
     """Reads rows over a connection of its own; used by one thread at a time. `lock_ms`: how long a read waits for a lock on a table, in
     milliseconds, of which the server counts whole seconds."""
 
-    def __init__(self, connection: Connection, planner: TablePlanner, name_of: NameOf, lock_ms: int) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        planner: TablePlanner,
+        name_of: NameOf,
+        lock_ms: int,
+        module: ModuleType | None = None,
+    ) -> None:
+        """`module`: the native core; None has all read in Python."""
         self._connection = connection
+        self._module = module
         self._planner = planner
         self._name_of = name_of
         self._facts = read_facts(connection)
+        self._views = ReadViews(connection, self._facts)
         self._broken = False
         connection.do(f"set session lock_wait_timeout = {-(-lock_ms // 1000)}, innodb_lock_wait_timeout = 1")
 
@@ -94,25 +98,25 @@ class ChunkReader:
         """One short transaction; raises what keeps it from being read now."""
         path = self._name(want.table_id)
         with self._errors(path):
-            view = begin_read(self._connection, self._facts)
+            view = self._views.begin()
             try:
                 # The table cannot be altered from here on until the end; one that was altered since the beginning is told.
                 self._connection.ask(f"select 1 from {quoted(*path)} limit 0")
                 plan = self._plan(*path)
                 if not plan.table.key:
                     raise TableKeyless
-                chunk = SelectedChunk(view, plan)
-                if want.key_names and want.key_names != chunk.key_names:
+                names = tuple(column.name for column in plan.table.key_columns)
+                if want.key_names and want.key_names != names:
                     raise KeyChanged
                 if not want.must_see.met(view.snap):
                     raise NotVisibleYet
                 hit("snapshot.snapshot_taken")
-                if want.tells_absent and want.keys and self._hands_on_deletions(plan):
-                    chunk.absent = self._absent(plan, want.keys)
-                self._read(chunk, want)
+                is_told = want.tells_absent and want.keys and self._hands_on_deletions(plan)
+                absent = self._absent(plan, want.keys) if is_told else {}
+                chunk = self._read(SelectedChunk(view, plan, self._rows(plan, want), absent=absent), want)
                 hit("snapshot.rows_read")
             finally:
-                self._connection.rollback()
+                self._end()
         hit("snapshot.read_ended")
         if len(want.keys) > 1 and len(chunk.unread) == len(want.keys):
             # Equal to them, but in other words (5.0 and 5.00): one by one it is plain whose row came.
@@ -126,7 +130,7 @@ class ChunkReader:
         """Begins to read a table in a transaction that lasts until `end`. Raises what keeps it from being read now."""
         path = self._name(table_id)
         with self._errors(path):
-            view = begin_read(self._connection, self._facts)
+            view = self._views.begin()
             try:
                 self._connection.ask(f"select 1 from {quoted(*path)} limit 0")
                 return view, self._plan(*path)
@@ -139,29 +143,22 @@ class ChunkReader:
         with self._errors(plan.table.path):
             return self._size(plan)
 
-    def whole(self, plan: TablePlan) -> Generator[list[Row]]:
+    def whole(self, plan: TablePlan) -> Generator[SelectedRows]:
         """Yields the rows of the table that `begin` was called for, in pieces."""
-        columns = ", ".join(selected(c.name, kind) for c, kind in zip(plan.table.columns, plan.types, strict=True))
-        statement = f"select {columns} from {quoted(*plan.table.path)}"
-        converters = [converter(kind) for kind in plan.types]
-        image: list[Any] = [None] * (max(plan.taken) + 1)
-        piece: list[Row] = []
-        size = 0
-        with self._errors(plan.table.path), contextlib.closing(text_rows(self._connection, statement)) as rows:
-            for texts in rows:
-                for place, convert, text in zip(plan.taken, converters, texts, strict=True):
-                    image[place] = None if text is None else convert(text)
-                piece.append(plan.row(tuple(image)))
-                size += sum(len(text) for text in texts if text is not None)
-                if size > PIECE_BYTES or len(piece) >= ROWS_MAX:
-                    yield piece
-                    piece, size = [], 0
-        if piece:
-            yield piece
+        statement = f"select {_columns(plan)} from {quoted(*plan.table.path)}"
+        with self._errors(plan.table.path):
+            yield from selected_rows(
+                self._connection, statement, form_of(plan, self._module), self._module, PIECE_BYTES
+            )
 
     def end(self) -> None:
         """Ends the transaction that `begin` began."""
         with contextlib.suppress(Exception):
+            self._end()
+
+    def _end(self) -> None:
+        """A connection that was given up has no transaction any more."""
+        if self._connection.open:
             self._connection.rollback()
 
     def is_broken(self) -> bool:
@@ -171,6 +168,8 @@ class ChunkReader:
         """Breaks off what is being read, called by another thread."""
         self._broken = True
         with contextlib.suppress(Exception):
+            # Whoever reads from it holds it: closing alone would wait for that.
+            self._connection._sock.shutdown(socket.SHUT_RDWR)
             self._connection._force_close()
 
     def close(self) -> None:
@@ -219,13 +218,26 @@ class ChunkReader:
         bounds = sorted({low + (high - low) * part // parts_max for part in range(1, parts_max)})
         return tuple((str(bound),) for bound in bounds)
 
-    def _read(self, chunk: SelectedChunk, want: ChunkRequest) -> None:
-        with contextlib.closing(text_rows(self._connection, _statement(chunk.plan, want))) as rows:
-            is_whole = _take(chunk, rows, want.bytes_max)
-        chunk.ended = is_whole and not want.keys and chunk.count < want.limit
-        if len(want.keys) > 1 and not is_whole:
-            found = {*(texts for _, texts in chunk.rows.values()), *chunk.absent.values()}
+    def _rows(self, plan: TablePlan, want: ChunkRequest) -> SelectedRows:
+        """Returns the first rows of a range, up to so many bytes."""
+        # Wider than was guessed: the rows so far are a chunk, the next one begins behind them. # INV-10
+        form, statement = form_of(plan, self._module), _statement(plan, want)
+        reads_all = bool(want.keys)
+        pieces = selected_rows(self._connection, statement, form, self._module, want.bytes_max, reads_all=reads_all)
+        with contextlib.closing(pieces):
+            return next(pieces)
+
+    def _read(self, chunk: SelectedChunk, want: ChunkRequest) -> SelectedChunk:
+        """Notes what rows have come, and which have not."""
+        rows = chunk.rows
+        chunk.size, chunk.count = rows.size, rows.count
+        if rows.count:
+            chunk.last = rows.key_texts(rows.last)
+        chunk.ended = rows.whole and not want.keys and chunk.count < want.limit
+        if len(want.keys) > 1 and not rows.whole:
+            found = {*map(rows.key_texts, rows.offsets()), *chunk.absent.values()}
             chunk.unread = [list(texts) for texts in want.keys if texts not in found]
+        return chunk
 
     def _hands_on_deletions(self, plan: TablePlan) -> bool:
         """Returns whether a deletion of which only the key is known can be handed on: records under other columns cannot be deleted
@@ -253,10 +265,8 @@ class ChunkReader:
 
         where = {"table": ".".join(path)}
         try:
-            yield
-        except (ValueError, ArithmeticError, TypeError) as exc:
-            # Their texts may quote a value.
-            raise CdcError(VALUE, f"a row cannot be read ({type(exc).__name__})", where=where) from None
+            with value_errors(path):
+                yield
         except pymysql.Error as exc:
             number = number_of(exc)
             if number in _GONE:
@@ -271,30 +281,20 @@ class ChunkReader:
             raise translate(exc, where) from exc
 
 
-def _take(chunk: SelectedChunk, rows: Iterable[Sequence[Any]], bytes_max: int) -> bool:
-    """Takes rows into a chunk, up to so many bytes; returns whether those were all."""
-    plan = chunk.plan
-    key, places = plan.table.key, plan.taken
-    converters = [converter(kind) for kind in plan.types]
-    image: list[Any] = [None] * (max(places) + 1)
-    for texts in rows:
-        for place, convert, text in zip(places, converters, texts, strict=True):
-            image[place] = None if text is None else convert(text)
-        row = plan.row(tuple(image))
-        chunk.last = tuple(key_text(image[places[i]]) for i in key)
-        chunk.rows[identity_of(row, key)] = row, chunk.last
-        chunk.size += sum(len(text) for text in texts if text is not None)
-        chunk.count += 1
-        if chunk.size > bytes_max:
-            # Wider than was guessed: the rows so far are a chunk, the next one begins behind them. # INV-10
-            return False
-    return True
+@contextlib.contextmanager
+def value_errors(path: tuple[str, ...]) -> Iterator[None]:
+    """Raises errors of values as CdcError with the table."""
+    try:
+        yield
+    except (ValueError, ArithmeticError, TypeError, LookupError) as exc:
+        # Their texts may quote a value.
+        text = f"a row cannot be read ({type(exc).__name__})"
+        raise CdcError(VALUE, text, where={"table": ".".join(path)}) from None
 
 
 def _statement(plan: TablePlan, want: ChunkRequest) -> str:
     """Returns the SELECT of a chunk. A condition of a user has been checked by whoever asks for it."""
     table = plan.table
-    columns = ", ".join(selected(c.name, kind) for c, kind in zip(table.columns, plan.types, strict=True))
     names = [quoted(table.columns[i].name) for i in table.key]
     kinds = [plan.types[i] for i in table.key]
 
@@ -310,7 +310,11 @@ def _statement(plan: TablePlan, want: ChunkRequest) -> str:
         conditions.append(beyond(names, literals(want.upto), "<", last="<="))
     where = f" where {' and '.join(conditions)}" if conditions else ""
     order = "" if want.keys else f" order by {', '.join(names)} limit {int(want.limit)}"
-    return f"select {columns} from {quoted(*table.path)}{where}{order}"
+    return f"select {_columns(plan)} from {quoted(*table.path)}{where}{order}"
+
+
+def _columns(plan: TablePlan) -> str:
+    return ", ".join(selected(c.name, kind) for c, kind in zip(plan.table.columns, plan.types, strict=True))
 
 
 def _is(plan: TablePlan, texts: KeyTexts) -> str:

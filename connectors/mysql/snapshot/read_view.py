@@ -60,26 +60,40 @@ class GtidVisibility:
         return str(self.low)
 
 
-def begin_read(connection: Connection, facts: ServerFacts) -> ReadView:
-    """Begins a transaction that reads at one moment, without a lock; returns what it sees. Raises CdcError for a server without
-    GTIDs, and PyMySQL's errors."""
-    if not facts.has_gtids:
-        raise CdcError(SNAPSHOT_REFUSED, "rows are read beside the log where transactions have GTIDs only")
-    low = "" if facts.is_mariadb else _executed(connection)
-    connection.do("start transaction with consistent snapshot, read only")
-    if facts.is_mariadb:
-        # The server tells where in its log the snapshot was taken.
-        rows = connection.ask("show session status like 'binlog_snapshot_%'")
+class ReadViews:
+    """Begins reads over one connection."""
+
+    def __init__(self, connection: Connection, facts: ServerFacts) -> None:
+        self._connection = connection
+        self._facts = facts
+        self._found: tuple[tuple[str, int], str] = ("", 0), ""
+        """The place of a log file that was asked for last, and its GTIDs: the server reads the file up to it to tell them."""
+
+    def begin(self) -> ReadView:
+        """Begins a transaction that reads at one moment, without a lock; returns what it sees. Raises CdcError for a server without
+        GTIDs, and PyMySQL's errors."""
+        is_mariadb, connection = self._facts.is_mariadb, self._connection
+        if not self._facts.has_gtids:
+            raise CdcError(SNAPSHOT_REFUSED, "rows are read beside the log where transactions have GTIDs only")
+        low = "" if is_mariadb else _executed(connection)
+        connection.do("start transaction with consistent snapshot, read only")
+        if is_mariadb:
+            low = high = self._snapshot_gtids()
+        else:
+            high = _executed(connection)
+        # Where nothing has committed around the beginning, nothing is uncertain.
+        snap = GtidVisibility(LogPlace.parse(low, is_mariadb=is_mariadb), exact=is_mariadb or low == high)
+        return ReadView(snap, LogPlace.parse(high, is_mariadb=is_mariadb), time.time_ns() // 1000)
+
+    def _snapshot_gtids(self) -> str:
+        """The server tells where in its log the snapshot was taken."""
+        rows = self._connection.ask("show session status like 'binlog_snapshot_%'")
         found = {str(name).lower(): value for name, value in rows}
-        file, position = found["binlog_snapshot_file"], int(found["binlog_snapshot_position"])
-        asked = connection.one("select binlog_gtid_pos(%s, %s)", (file, position))
-        low = high = str(asked[0] or "") if asked else ""
-    else:
-        high = _executed(connection)
-    # Where nothing has committed around the beginning, nothing is uncertain.
-    is_exact = facts.is_mariadb or low == high
-    snap = GtidVisibility(LogPlace.parse(low, is_mariadb=facts.is_mariadb), exact=is_exact)
-    return ReadView(snap, LogPlace.parse(high, is_mariadb=facts.is_mariadb), time.time_ns() // 1000)
+        place = str(found["binlog_snapshot_file"]), int(found["binlog_snapshot_position"])
+        if place != self._found[0]:
+            asked = self._connection.one("select binlog_gtid_pos(%s, %s)", place)
+            self._found = place, str(asked[0] or "") if asked else ""
+        return self._found[1]
 
 
 def _executed(connection: Connection) -> str:

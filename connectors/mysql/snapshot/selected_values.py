@@ -1,12 +1,11 @@
-"""Values that a SELECT returns as text, as the values that the log's reader returns for them; and keys as literals of statements."""
+"""Values that a SELECT returns as texts, as the values that the log's reader returns for them; and keys as literals of statements."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from cdcworker.connectors.mysql.decode.value_forms import span_text
 from cdcworker.connectors.mysql.server.grants import quoted
@@ -14,12 +13,9 @@ from cdcworker.connectors.mysql.types import charsets, declared
 from cdcworker.connectors.mysql.types.column import STRINGS, ColumnType, TypeCode
 from cdcworker.connectors.mysql.types.times import ZERO_TIMESTAMP, InvalidDate, InvalidDateTime
 
-if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
-
-_FETCHED: Final = 500
-"""Rows that are taken from the server at a time."""
-Convert = Callable[[Any], Any]
+Convert = Callable[[bytes], Any]
+TEXTS: Final = STRINGS | {TypeCode.ENUM, TypeCode.SET, TypeCode.JSON}
+"""Types whose selected values are written as they are, whether texts or bytes."""
 _INTEGERS: Final = frozenset(
     {TypeCode.TINY, TypeCode.SHORT, TypeCode.INT24, TypeCode.LONG, TypeCode.LONGLONG, TypeCode.YEAR, TypeCode.BIT}
 )
@@ -41,45 +37,35 @@ def selected(name: str, kind: ColumnType) -> str:
     return quoted(name)
 
 
-def text_rows(connection: Connection, statement: str) -> Generator[Sequence[Any]]:
-    """Yields rows as they come, with values as the server's texts and bytes: it is not asked for more than is taken."""
-    from pymysql.cursors import SSCursor
-
-    decoders = connection.decoders
-    try:
-        connection.decoders = {}
-        with contextlib.closing(connection.cursor(SSCursor)) as cursor:
-            cursor.execute(statement)
-            while rows := cursor.fetchmany(_FETCHED):
-                yield from rows
-    finally:
-        connection.decoders = decoders
+def is_octets(kind: ColumnType) -> bool:
+    """Returns whether the server sends a selected value as bytes that are no text."""
+    if kind.code is TypeCode.GEOMETRY or kind.declared == "vector":
+        return True
+    return kind.code in STRINGS and kind.collation == charsets.BINARY and not kind.declared
 
 
 def converter(kind: ColumnType) -> Convert:
-    """Returns what makes of a selected value the one that the log's reader returns."""
+    """Returns what makes of the bytes of a selected value the value that the log's reader returns. It raises ValueError for those of no
+    value."""
     code = kind.code
     if code in _INTEGERS:
         return int
     if code in (TypeCode.FLOAT, TypeCode.DOUBLE):
         return float
-    if code is TypeCode.NEWDECIMAL:
-        return Decimal
-    if code in (TypeCode.DATE, TypeCode.NEWDATE):
-        return _day
-    if code in _DATETIMES:
-        return _moment
-    if code in _TIMESTAMPS:
-        return _stamp
-    if code in _SPANS:
-        return _span
     if code is TypeCode.GEOMETRY:
         return declared.geometry
-    if code is TypeCode.VECTOR:
-        return lambda text: declared.vector(bytes.fromhex(text))
     if kind.declared == "vector":
         return declared.vector
-    return lambda value: value
+    if is_octets(kind):
+        return bytes
+    return _of_text(_TEXTS.get(code, str))
+
+
+def _of_text(convert: Callable[[str], Any]) -> Convert:
+    def converted(data: bytes) -> Any:
+        return convert(data.decode())
+
+    return converted
 
 
 def _day(text: str) -> date | InvalidDate:
@@ -113,6 +99,16 @@ def _span(text: str) -> timedelta:
     return -value if text.startswith("-") else value
 
 
+_TEXTS: Final[Mapping[TypeCode, Callable[[str], Any]]] = {
+    TypeCode.NEWDECIMAL: Decimal,
+    TypeCode.VECTOR: lambda text: declared.vector(bytes.fromhex(text)),
+    **dict.fromkeys((TypeCode.DATE, TypeCode.NEWDATE), _day),
+    **dict.fromkeys(_DATETIMES, _moment),
+    **dict.fromkeys(_TIMESTAMPS, _stamp),
+    **dict.fromkeys(_SPANS, _span),
+}
+"""What makes a value of a text that is not the value itself."""
+
 # -- keys -------------------------------------------------------------------------------------------------------------
 
 
@@ -133,9 +129,7 @@ def key_text(value: Any) -> str:
 
 def value_of(kind: ColumnType, text: str) -> Any:
     """Returns the value of which `key_text` has made the text. Raises ValueError for a text that is none of the type."""
-    if kind.code in STRINGS and kind.collation == charsets.BINARY and not kind.declared:
-        return bytes.fromhex(text)
-    return converter(kind)(text)
+    return bytes.fromhex(text) if is_octets(kind) else converter(kind)(text.encode())
 
 
 def literal(kind: ColumnType, text: str) -> str:
@@ -149,7 +143,7 @@ def literal(kind: ColumnType, text: str) -> str:
     if kind.code is TypeCode.SET:
         members = kind.members or ()
         return str(sum(1 << members.index(part) for part in text.split(",") if part))
-    if kind.code in STRINGS and kind.collation == charsets.BINARY and not kind.declared:
+    if is_octets(kind):
         return f"X'{bytes.fromhex(text).hex()}'" if text else "''"
     return f"_utf8mb4 X'{text.encode().hex()}'" if text else "''"
 

@@ -40,7 +40,7 @@ class SelectedTable:
     def pieces(self) -> Generator[Sequence[Change | EncodedRecords]]:
         with closing(self.reader.whole(self.plan)) as pieces:
             for piece in pieces:
-                yield self.emitter.rows(self.plan, self.view, piece)
+                yield self.emitter.rows(self.view, piece)
 
 
 class KeylessTables:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cdcworker.connectors.capture.config.table_names import TableName
+from cdcworker.connectors.capture.native.compiled import NATIVE
 from cdcworker.connectors.capture.snapshot.load_host import LoadHost
 from cdcworker.connectors.capture.snapshot.reader_pool import ReaderPool
 from cdcworker.connectors.capture.snapshot.watermark_snapshot import LOADING_MAX, WatermarkSnapshot
@@ -14,6 +15,7 @@ from cdcworker.connectors.capture.tables.table_quarantine import TableQuarantine
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.decode.decoder import BinlogDecoder
 from cdcworker.connectors.mysql.decode.native_log import StreamParts
+from cdcworker.connectors.mysql.decode.native_rows import native
 from cdcworker.connectors.mysql.decode.row_writer import RowWriter
 from cdcworker.connectors.mysql.decode.table_plan import TablePlanner
 from cdcworker.connectors.mysql.decode.transaction import Transaction
@@ -30,6 +32,12 @@ from cdcworker.schemas.change import Change, EncodedRecords, JsonObject
 from cdcworker.schemas.errors import CdcError
 
 
+def opened_reader(settings: MySqlSettings, planner: TablePlanner, name_of: NameOf) -> ChunkReader:
+    """Returns a reader of rows with a connection of its own. Raises CdcError."""
+    core = native() if settings.raw[NATIVE] else None
+    return ChunkReader(opened(settings), planner, name_of, settings.raw["snapshot.lock.timeout.ms"], core)
+
+
 @dataclass
 class Connections:
     """The connections of one task to its server. `catalog` runs statements beside the stream."""
@@ -43,8 +51,7 @@ class Connections:
     def reader(self, planner: TablePlanner, name_of: NameOf) -> ChunkReader:
         """The reader of tables without a key, which are read while the stream stands still; opened when first needed."""
         if self._reader is None or self._reader.is_broken():
-            lock_ms = self.settings.raw["snapshot.lock.timeout.ms"]
-            self._reader = ChunkReader(opened(self.settings), planner, name_of, lock_ms)
+            self._reader = opened_reader(self.settings, planner, name_of)
         return self._reader
 
     def close(self) -> None:

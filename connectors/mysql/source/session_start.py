@@ -38,13 +38,12 @@ from cdcworker.connectors.mysql.server.connection import opened, translate
 from cdcworker.connectors.mysql.server.facts import ServerFacts, read_facts
 from cdcworker.connectors.mysql.server.log_files import log_end, made_at
 from cdcworker.connectors.mysql.server.steady_connection import SteadyConnection, translated
-from cdcworker.connectors.mysql.snapshot.chunk_reader import ChunkReader
 from cdcworker.connectors.mysql.snapshot.read_view import GtidVisibility, LogPlace
 from cdcworker.connectors.mysql.snapshot.row_emitter import RowEmitter
 from cdcworker.connectors.mysql.source import captured_tables as tables
 from cdcworker.connectors.mysql.source import position_checks
 from cdcworker.connectors.mysql.source.position import NO_PLACE, FilePlace, StoredPosition
-from cdcworker.connectors.mysql.source.session import Connections, Scope, Session, StreamState
+from cdcworker.connectors.mysql.source.session import Connections, Scope, Session, StreamState, opened_reader
 from cdcworker.connectors.mysql.source.stream_plans import StreamPlans
 from cdcworker.connectors.mysql.source_block import source_schema
 from cdcworker.connectors.mysql.transport.commands import FileStart, GtidStart, MariaDbStart, Reader, Start
@@ -214,9 +213,8 @@ def _prepare_rows(session: Session, progress: SnapshotProgress, template: JsonOb
     limits = ReadLimits(
         raw["snapshot.max.threads"], raw["snapshot.chunk.max.bytes"], raw["snapshot.inflight.max.bytes"]
     )
-    lock_ms = raw["snapshot.lock.timeout.ms"]
     readers = session.connections.readers = ReaderPool(
-        lambda: ChunkReader(opened(settings), planner, scope.name_of, lock_ms), limits.threads, _translated
+        lambda: opened_reader(settings, planner, scope.name_of), limits.threads, _translated
     )
     loader = ChunkScheduler(progress, readers, limits, e.CAPTURE, partial(_is_busy, session))
     session.emitter = RowEmitter(

@@ -116,6 +116,8 @@ class MySqlTask:
             schema = source_schema(session.position.product)
             rows = NativeRows(layouts, module, schema)
             session.write_natively(rows)
+            if session.emitter is not None:
+                session.emitter.lend(layouts, module)
             self._log = make_native_log(session.state, rows, module, schema, partial(self._at_commit, session))
 
     def poll(self) -> PollBatch:

@@ -74,7 +74,7 @@ cdef class Copied(TextWriter):
             return False
 
     cdef bint row(self, Layout layout, cptr m, Py_ssize_t size, bytes source, bytes tail, int64_t sub) except -1:
-        if size < 1 or m[size - 1] != 10 or sub > SUB_MAX:
+        if size < 1 or m[size - 1] != 10:
             return False
         size -= 1
         if memchr(m, 92, <size_t>size) == NULL:
@@ -84,17 +84,7 @@ cdef class Copied(TextWriter):
             if not self.unescaped(layout, m, size):
                 return False
             m = self.line
-        self.used = 0
-        self.put(layout.value_frame)
-        self.byte(0)
-        if not self.image(layout, m, self.cells, False):
-            return False
-        self.put(source)
-        self.need(16)
-        self.used = put_long(self.buffer + self.used, sub) - self.buffer
-        self.byte(0)
-        self.put(tail)
-        return self.keep(layout, self.cells, None, False)
+        return self.read_row(layout, m, source, tail, sub)
 
     cdef bint split(self, Layout layout, cptr m, Py_ssize_t size) except -1:
         """Where the fields lie; False when there are more or fewer than columns."""

@@ -9,9 +9,6 @@ key, a null where none may be) is left to the Python decoder, whose records thes
 from cpython.pyport cimport PY_SSIZE_T_MAX
 from libc.string cimport memchr
 
-cdef extern from "Python.h":
-    double PyOS_string_to_double(const char* s, char** endptr, void* overflow) except? -1.0
-
 # Kinds are named in native_layouts.py in this order.
 cdef enum:
     K_TEXT = 2
@@ -33,11 +30,9 @@ cdef enum:
     FRAME_HEADER = 5
     COPY_DATA = 100
     GONE = 120
-    SUB_MAX = 0x7FFFFFFF
-    DECIMAL_DIGITS_MAX = 18
-    NUMBER_CHARS_MAX = 64
 
 include "../../capture/native/forms.pxi"
+include "../../capture/native/text_forms.pxi"
 include "../../capture/native/writer.pxi"
 include "_text_forms.pxi"
 include "_copied.pxi"

@@ -7,12 +7,15 @@ import os
 import select
 import socket
 import struct
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 import psycopg
+from cdcworker.connectors.capture.snapshot.packed_rows import PackedRows
+from cdcworker.connectors.capture.snapshot.row_buffer import RowBuffer
+from cdcworker.connectors.capture.snapshot.row_identity import Identity, KeyTexts
 from cdcworker.connectors.postgres.decode.table_plan import TableDecodePlan
 from cdcworker.connectors.postgres.errors import CONNECTION_LOST
 from cdcworker.connectors.postgres.snapshot.copy_text import QUERY_CANCELED, SILENT_S_MAX, copy_lines, key_of_line
@@ -29,25 +32,19 @@ Walk = Callable[[bytearray, int, int], tuple[int, int, int]]
 HEAD: Final = 5
 GONE: Final = ord("x")
 """Kind of a frame whose row is not handed on; the native core knows it too."""
-GULP_BYTES: Final = 256 * 1024
 _FRAME: Final = struct.Struct(">cI")
 _HEAD: Final = struct.Struct(">BI")
 _ERROR, _READY = ord("E"), ord("Z")
 
 
 @dataclass(slots=True)
-class CopyFrames:
-    """Rows one behind the other; those of a key are looked up only when an event asks for one."""
+class CopyFrames(PackedRows):
+    """Rows of COPY."""
 
-    data: bytearray
-    end: int
-    count: int
-    last: int
-    """Where the last one begins."""
-    whole: bool
-    """The server has sent no more."""
+    mark = 0
+    gone = GONE
+
     plan: TableDecodePlan | None = None
-    _index: dict[Any, int] | None = field(default=None, repr=False)
 
     @property
     def size(self) -> int:
@@ -60,30 +57,16 @@ class CopyFrames:
     def line(self, at: int) -> bytes:
         return bytes(self.data[at + HEAD : self.next_at(at)])
 
-    def offsets(self) -> Iterator[int]:
-        """Returns the offsets of all rows that are left."""
-        at, data = 0, self.data
-        while at < self.end:
-            if data[at] != GONE:
-                yield at
-            at = self.next_at(at)
-
-    def pop(self, wanted: Any, default: None = None) -> tuple[bytes, tuple[str, ...]] | None:
-        """The row of a key leaves them: its line and the texts of its key."""
-        assert self.plan
-        key, parsers = self.plan.table.key, self.plan.taken
-        if self._index is None:
-            # Of two rows whose keys have one form the later one counts.
-            self._index = {key_of_line(self.line(at), key, parsers)[0]: at for at in self.offsets()}
-        at = self._index.pop(wanted, None)
-        if at is None:
-            return default
-        self.data[at] = GONE
+    def taken(self, at: int) -> tuple[bytes, KeyTexts]:
         line = self.line(at)
-        return line, key_of_line(line, key, parsers)[1]
+        return line, self._key(line)[1]
 
-    def clear(self) -> None:
-        self.end, self._index = 0, {}
+    def indexed(self) -> dict[Identity, int]:
+        return {self._key(self.line(at))[0]: at for at in self.offsets()}
+
+    def _key(self, line: bytes) -> tuple[Identity, KeyTexts]:
+        assert self.plan
+        return key_of_line(line, self.plan.table.key, self.plan.taken)
 
 
 def copy_frames(
@@ -134,17 +117,11 @@ class _Copy:
         self._poller.register(self._socket, select.POLLIN)
         self._error: tuple[CdcError, str | None] | None = None
         self._cancelled = False
-        self._reset(b"")
-
-    def _reset(self, begun: bytes | bytearray) -> None:
-        """An empty buffer but for the beginning of a frame."""
-        self._data = bytearray(max(GULP_BYTES, 2 * len(begun)))
-        self._data[: len(begun)] = begun
-        self._end, self._at, self._count, self._last = len(begun), 0, 0, -1
+        self._buffer = RowBuffer()
 
     @property
     def size(self) -> int:
-        return self._at - HEAD * self._count
+        return self._buffer.at - HEAD * self._buffer.count
 
     def begin(self, statement: bytes) -> None:
         data = _FRAME.pack(b"Q", len(statement) + 5) + statement + b"\0"
@@ -160,16 +137,12 @@ class _Copy:
     def gulp(self) -> None:
         """Returns what has arrived, or waits for what arrives next; CdcError once the server has ended a statement that
         failed."""
-        if self._end == len(self._data):
-            # In equal steps: twice the size would mostly stay empty, in every chunk that waits.
-            self._data.extend(bytes(GULP_BYTES))
-        with memoryview(self._data) as view:
-            size = self._receive(view[self._end :])
-        self._end += size
+        buffer = self._buffer
+        with buffer.room() as room:
+            size = self._receive(room)
+        buffer.filled(size)
         while not self.ended:
-            self._at, rows, last = self._walk(self._data, self._at, self._end)
-            if rows:
-                self._count, self._last = self._count + rows, last
+            buffer.walked(*self._walk(buffer.data, buffer.at, buffer.end))
             if not self._take_other():
                 break
         if self.ended and self._error:
@@ -193,26 +166,27 @@ class _Copy:
 
     def _take_other(self) -> bool:
         """A whole frame that is no row leaves the buffer. False: there is none yet."""
-        at, end = self._at, self._end
-        if end - at < HEAD:
+        buffer = self._buffer
+        left = buffer.end - buffer.at
+        if left < HEAD:
             return False
-        kind, size = _HEAD.unpack_from(self._data, at)
+        kind, size = _HEAD.unpack_from(buffer.data, buffer.at)
         if not 4 <= size <= FRAME_BYTES_MAX:
             raise self._lost("the server sent a frame of an impossible size")
-        if end - at < 1 + size:
+        if left < 1 + size:
             return False
+        frame = buffer.take_out(1 + size)
         if kind == _ERROR:
-            fields = error_fields(bytes(self._data[at + HEAD : at + 1 + size]))
+            fields = error_fields(frame[HEAD:])
             self._error = refused(fields, None), fields.get("C")
         self.ended = kind == _READY
-        self._data[at : end - 1 - size] = self._data[at + 1 + size : end]
-        self._end -= 1 + size
         return True
 
     def piece(self) -> CopyFrames:
         """The rows so far."""
-        made = CopyFrames(self._data, self._at, self._count, self._last, whole=self.ended)
-        self._reset(self._data[self._at : self._end])
+        buffer = self._buffer
+        made = CopyFrames(buffer.data, buffer.at, buffer.count, buffer.last, whole=self.ended)
+        buffer.cut()
         return made
 
     def _lost(self, message: str) -> CdcError:

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
+from cdcworker.connectors.capture.snapshot import row_positions as positions
 from cdcworker.connectors.capture.snapshot.chunks import ReadView
-from cdcworker.connectors.capture.snapshot.progress import SNAPSHOT_INDEX, SnapshotProgress
+from cdcworker.connectors.capture.snapshot.packed_rows import records_of
+from cdcworker.connectors.capture.snapshot.progress import SnapshotProgress
 from cdcworker.connectors.capture.snapshot.row_identity import KeyTexts
 from cdcworker.connectors.postgres.decode.moved_key import new_key_texts
 from cdcworker.connectors.postgres.decode.native_layouts import layout_arguments
@@ -16,26 +18,17 @@ from cdcworker.connectors.postgres.snapshot.chunk_reader import CopiedChunk, Tab
 from cdcworker.connectors.postgres.snapshot.copy_frames import CopyFrames
 from cdcworker.connectors.postgres.snapshot.copy_text import parse_row
 from cdcworker.connectors.postgres.snapshot.tx_snapshot import TransactionSnapshot
-from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
-from cdcworker.schemas.change import Change, EncodedRecords, JsonObject, Position, Row
-from cdcworker.schemas.record_layout import RecordLayouts, field_runs
-
-_ALL_BUT_SUB, _BEHIND = field_runs(SOURCE_SCHEMA["fields"], cuts=("tx_sub",))
-if _BEHIND:
-    raise ValueError("the source block goes on behind the position")
+from cdcworker.schemas.change import Change, EncodedRecords, JsonObject
+from cdcworker.schemas.record_layout import RecordLayouts
 
 
-class RowPositions:
+class RowPositions(positions.RowPositions):
     """Positions at the boundary `safe_lsn` for the rows of one table."""
 
     def __init__(
         self, progress: SnapshotProgress, template: JsonObject, plan: TableDecodePlan, view: ReadView, safe_lsn: int
     ) -> None:
-        if progress.e != safe_lsn - 1:
-            progress.e, progress.n = safe_lsn - 1, 0
-        self.progress = progress
-        self.plan = plan
-        self._base: dict[str, Any] = {
+        source = {
             **template,
             "ts_ms": view.ts_us // 1000,
             "ts_us": view.ts_us,
@@ -43,43 +36,15 @@ class RowPositions:
             "snapshot": "true",
             "schema": plan.table.path[0],
             "table": plan.table.path[1],
-            "lsn": progress.e,
-            "commit_lsn": progress.e,
-            "tx_index": SNAPSHOT_INDEX,
+            "lsn": safe_lsn - 1,
         }
-
-    @property
-    def next(self) -> Position:
-        return Position(self.progress.e, SNAPSHOT_INDEX, self.progress.n)
-
-    def row(self, row: Row) -> Change:
-        source = {**self._base, "tx_sub": self.progress.n}
-        change = Change("r", self.plan.out, self.next, source, None, row)
-        self.progress.n += 1
-        self.progress.rows += 1
-        return change
+        super().__init__(progress, safe_lsn - 1, plan.out, source)
+        self.plan = plan
 
     def deleted(self, key: KeyTexts) -> Change:
         """The deletion of a row of which only the key is known, as the stream's own are without REPLICA IDENTITY FULL."""
-        table, row = self.plan.table, list[Any]([None]) * len(self.plan.table.columns)
-        values = values_of(key, [self.plan.taken[index] for index in table.key])
-        for index, value in zip(table.key, values, strict=True):
-            row[index] = value
-        change = Change(
-            "d", self.plan.out, self.next, {**self._base, "tx_sub": self.progress.n}, before=tuple(row), after=None
-        )
-        self.progress.n += 1
-        self.progress.rows += 1
-        return change
-
-    def truncate(self) -> Change:
-        change = Change("t", self.plan.out, self.next, {**self._base, "tx_sub": self.progress.n})
-        self.progress.n += 1
-        return change
-
-    def encoded_source(self) -> bytes:
-        """The source block up to the number that differs from row to row."""
-        return b"".join([write(self._base[name]) for name, write in _ALL_BUT_SUB])
+        indexes = self.plan.table.key
+        return self.deleted_row(indexes, values_of(key, [self.plan.taken[index] for index in indexes]))
 
     def lines(self, lines: Iterable[bytes]) -> list[Change]:
         parsers = self.plan.taken
@@ -100,22 +65,12 @@ class FrameRowEmitter:
         return self._module.Layout(*layout_arguments(plan, self._shaper.layout(plan.table, stamp.next)))
 
     def records(self, frames: CopyFrames, stamp: RowPositions) -> list[Change | EncodedRecords]:
-        progress, core, layout = stamp.progress, self._core, self.layout(stamp)
-        around = stamp.encoded_source(), self._shaper.tails()["r"]
-        out: list[Change | EncodedRecords] = []
-        at = 0
-        while at < frames.end:
-            at, n = core.write(frames.data, at, frames.end, layout, around, progress.n)
-            progress.rows += n - progress.n
-            progress.n = n
-            if at < frames.end:
-                if (made := core.take()) is not None:
-                    out.append(EncodedRecords(*made))
-                out += stamp.lines((frames.line(at),))
-                at = frames.next_at(at)
-        if (made := core.take()) is not None:
-            out.append(EncodedRecords(*made))
-        return out
+        layout, around = self.layout(stamp), (stamp.encoded_source(), self._shaper.tails()["r"])
+
+        def change(at: int) -> Change:
+            return stamp.row(parse_row(frames.line(at), stamp.plan.taken))
+
+        return records_of(self._core, frames, layout, around, stamp, change)
 
 
 def stamped(

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -100,15 +101,28 @@ def one_round(stage: BenchStage, connect: Runner | None, table: str, number: int
     return figures
 
 
-def loaded(stage: BenchStage, number: int) -> dict[str, float]:
-    """The narrow table read from its first row by a connector that has one connection for it."""
-    name, runner = f"snapshot_{number}", stage.runner
-    options = {"snapshot.mode": "initial", "snapshot.max.threads": "1"}
-    config = stage.server.config(name, "narrow", options)
-    work = inserted("narrow", stage.rows["narrow"])
+def loaded(stage: BenchStage, number: int, threads: int = 1) -> dict[str, float]:
+    """The narrow table read from its first row by a connector with so many connections for it, between a C program that throws the rows
+    of the same chunks away, as texts, and as binary values."""
+    rows, runner, server = stage.rows["narrow"], stage.runner, stage.server
+    name = f"snapshot_{threads}_{number}"
+    texts = server.read_chunks("narrow", rows, binary=False)
+    options = {"snapshot.mode": "initial", "snapshot.max.threads": str(threads)}
+    config = server.config(name, "narrow", options)
+    before = server.cpu_s
+    work = replace(inserted("narrow", rows), ordered=threads == 1)
     found = measured(stage, work, Contender(name, runner, partial(runner.start, name, config)))
+    server_us = (server.cpu_s - before) / rows * 1e6
     stage.memory.append(found["rss_mb"])
-    figures = {"snapshot_rows_per_s": found["events_per_s"], "snapshot_cpu_us_per_row": found["cpu_us_per_event"]}
+    figures = {"rows_per_s": found["events_per_s"], "cpu_us_per_row": found["cpu_us_per_event"]}
+    figures |= {"server_cpu_us_per_row": server_us, "vs_bare_ratio": found["events_per_s"] / texts.rows_per_s}
+    if threads == 1:
+        binary = server.read_chunks("narrow", rows, binary=True)
+        figures |= {"bare_rows_per_s": texts.rows_per_s, "bare_binary_rows_per_s": binary.rows_per_s}
+        figures |= {"bare_cpu_us_per_row": texts.cpu_us, "bare_server_cpu_us_per_row": texts.server_cpu_us}
+        figures |= {"bare_binary_server_cpu_us_per_row": binary.server_cpu_us}
+    kind = "snapshot" if threads == 1 else f"snapshot_{threads}_threads"
+    figures = {f"{kind}_{figure}": value for figure, value in figures.items()}
     print(f"snapshot {number}: " + " ".join(f"{k}={v:,.2f}" for k, v in figures.items()), flush=True)
     return figures
 
@@ -124,7 +138,8 @@ def measure(stage: BenchStage, connect: Runner | None, options: argparse.Namespa
             fill(stage, connect, table, rows, options.rounds)
             found |= medians([one_round(stage, connect, table, number) for number in range(options.rounds)])
     if options.rows:
-        found |= medians([loaded(stage, number) for number in range(options.snapshot_rounds)])
+        for threads in (1, 2):
+            found |= medians([loaded(stage, number, threads) for number in range(options.snapshot_rounds)])
     if options.latency_s:
         found |= latency(stage, options.latency_s)
     return {**found, "rss_mb_max": max(stage.memory, default=0.0)}

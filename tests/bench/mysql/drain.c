@@ -2,62 +2,10 @@
    drain PORT USER FILE POSITION END NAP_US
    The user needs no password. NAP_US 0 blocks in every read; otherwise it naps after each short read, so that the server is
    not woken per event. Prints events, their bytes, seconds from the request to the last, and seconds of processor time. */
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
+#include "wire.h"
 
-enum { QUERY = 3, DUMP = 18, SERVER_ID = 999999 };
+enum { DUMP = 18, SERVER_ID = 999999 };
 enum { ROTATE = 4, FORMAT = 15, HEARTBEAT = 27 };
-enum { LONG_PASSWORD = 1, PROTOCOL_41 = 0x200, SECURE_CONNECTION = 0x8000, PLUGIN_AUTH = 0x80000 };
-
-static uint32_t le32(const unsigned char *p) { uint32_t v; memcpy(&v, p, 4); return v; }
-static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec + t.tv_nsec * 1e-9; }
-
-static unsigned char buffer[1 << 20];
-
-static void send_packet(int fd, int number, const char *body, uint32_t size) {
-    char out[1024];
-    uint32_t head = size | (uint32_t)number << 24;
-    memcpy(out, &head, 4);
-    memcpy(out + 4, body, size);
-    if (write(fd, out, 4 + size) < 0) { perror("write"); exit(1); }
-}
-
-/* One packet that answers another; its body is in the buffer. */
-static void answer(int fd) {
-    size_t have = 0, wanted = 4;
-    while (have < wanted) {
-        ssize_t got = recv(fd, buffer + have, wanted - have, 0);
-        if (got <= 0) { perror("recv"); exit(1); }
-        have += got;
-        if (have == 4) wanted = 4 + (le32(buffer) & 0xffffff);
-    }
-    if (buffer[4] == 0xff) { fprintf(stderr, "%.*s\n", (int)(wanted - 7), buffer + 7); exit(1); }
-}
-
-static void query(int fd, const char *text) {
-    char out[512];
-    send_packet(fd, 0, out, sprintf(out, "%c%s", QUERY, text));
-    answer(fd);
-}
-
-static void log_in(int fd, const char *user) {
-    char out[512] = {0};
-    uint32_t able = LONG_PASSWORD | PROTOCOL_41 | SECURE_CONNECTION | PLUGIN_AUTH, largest = 1 << 24;
-    answer(fd);
-    memcpy(out, &able, 4);
-    memcpy(out + 4, &largest, 4);
-    out[8] = 45;
-    send_packet(fd, 1, out, 32 + sprintf(out + 32, "%s%c%cmysql_native_password", user, 0, 0) + 1);
-    answer(fd);
-}
 
 static void ask_for_log(int fd, const char *file, uint32_t position) {
     char out[512] = {DUMP};
@@ -69,13 +17,8 @@ static void ask_for_log(int fd, const char *file, uint32_t position) {
 
 int main(int argc, char **argv) {
     if (argc != 7) return 2;
-    int nap = atoi(argv[6]), done = 0, fd = socket(AF_INET, SOCK_STREAM, 0), space = 4 << 20;
+    int nap = atoi(argv[6]), done = 0, fd = connected(argv[1], argv[2]);
     uint32_t end = strtoul(argv[5], 0, 10);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(atoi(argv[1]))};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &space, sizeof space);
-    if (connect(fd, (void *)&address, sizeof address)) { perror("connect"); return 1; }
-    log_in(fd, argv[2]);
     query(fd, "SET @master_binlog_checksum = @@global.binlog_checksum");
     query(fd, "SET @mariadb_slave_capability = 4");
     double first = now();
@@ -105,9 +48,6 @@ int main(int argc, char **argv) {
         if (nap && got < 65536) usleep(nap);
     }
     double last = now();
-    struct rusage u;
-    getrusage(RUSAGE_SELF, &u);
-    double cpu = u.ru_utime.tv_sec + u.ru_stime.tv_sec + (u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
-    printf("%lu %lu %.6f %.6f\n", (unsigned long)events, (unsigned long)bytes, last - first, cpu);
+    printf("%lu %lu %.6f %.6f\n", (unsigned long)events, (unsigned long)bytes, last - first, used_cpu());
     return 0;
 }

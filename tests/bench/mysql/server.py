@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pymysql
+from cdcworker.connectors.capture.snapshot.chunks import ROWS_MAX as CHUNK_ROWS
 from cdcworker.worker.devstack.mariadb import LOGGING, USER, EmbeddedMariaDb
 from cdcworker.worker.devstack.ports import HOST
 from pymysql.cursors import Cursor, DictCursor
 
+from ..measure import cpu_s, tree
 from ..source.server import write_paced
 from ..source.stage import TIMEOUT_S, compiled, input_ended
 
@@ -43,17 +45,25 @@ class Load(NamedTuple):
     end: int
 
 
+class Chunks(NamedTuple):
+    """Rows per second, and microseconds of processor time per row: of the program, and of the server."""
+
+    rows_per_s: float
+    cpu_us: float
+    server_cpu_us: float
+
+
 class MariaDbBenchServer:
     """Its database `bench`. `loads`: where the rows of a table stand in the log."""
 
     def __init__(self, server: EmbeddedMariaDb, folder: Path) -> None:
         self.server = server
         self.loads: dict[str, Load] = {}
-        self._drain = compiled(Path(__file__).with_name("drain.c"), folder)
+        self._drain, self._rows = (compiled(Path(__file__).with_name(name), folder) for name in ("drain.c", "rows.c"))
         self.ask(
             f"create database {DATABASE}",
             f"create user {DRAINER}@{HOST} identified via mysql_native_password using ''",
-            f"grant replication slave on *.* to {DRAINER}@{HOST}",
+            f"grant replication slave, select on *.* to {DRAINER}@{HOST}",
             f"create table {DATABASE}.{MARKS} (id bigint primary key auto_increment)",
         )
 
@@ -143,6 +153,23 @@ class MariaDbBenchServer:
         if int(size) != load.end - load.begin:
             sys.exit(f"the drain has met {size} bytes of {load.end - load.begin}")
         return float(seconds)
+
+    @property
+    def cpu_s(self) -> float:
+        """Seconds of processor time that the server has used."""
+        return cpu_s(tree(self.server.pid))
+
+    def read_chunks(self, table: str, rows: int, *, binary: bool) -> Chunks:
+        """What reading a table costs a C program that throws the rows away, in the chunks of a snapshot."""
+        words = (self._rows, self.server.port, DRAINER, f"{DATABASE}.{table}", "*", rows, CHUNK_ROWS, int(binary))
+        before = self.cpu_s
+        done = subprocess.run([*map(str, words)], check=False, capture_output=True, text=True, timeout=TIMEOUT_S)
+        if done.returncode:
+            sys.exit(f"rows: {done.stderr}")
+        count, _, seconds, used = done.stdout.split()
+        if int(count) != rows:
+            sys.exit(f"the program has met {count} rows of {rows}")
+        return Chunks(rows / float(seconds), float(used) / rows * 1e6, (self.cpu_s - before) / rows * 1e6)
 
 
 def _connected(port: int, password: str) -> pymysql.Connection[Cursor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import psycopg
@@ -14,12 +14,10 @@ from cdcworker.connectors.postgres.config.settings import parse
 from cdcworker.connectors.postgres.server import slot as slots
 from cdcworker.connectors.postgres.server.roles import SourceRole, source_script
 from cdcworker.connectors.postgres.source.connector import PostgresSource
-from cdcworker.schemas.change import PollBatch
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.quickstart.roles import run
 
 from tests.contract.polled_task import PolledTask
-from tests.unit.connectors.native_records import Registry
 
 HALT_S_MAX = 30.0
 """From what was lost to the error that names it, on a busy machine; `test_halting` measures it."""
@@ -62,8 +60,6 @@ class Reader(PolledTask):
         self.notes: dict = {}
         self.state_dir = ""
         self.before_first_start: Callable[[Reader], None] | None = None
-        self.registry: Registry | None = None
-        """Lent to the task at each start: rows then are written as records, which the log holds read back."""
 
     def make(self) -> SourceTask:
         if self.before_first_start:
@@ -83,15 +79,6 @@ class Reader(PolledTask):
             notes=self.notes,
         )
         return source.task(source.split(1)[0], context)
-
-    def start(self, troubles: Mapping[str, CdcError] | None = None) -> Reader:
-        super().start(troubles)
-        if self.registry:
-            self.task.lend(self.registry)
-        return self
-
-    def handed_on(self, batch: PollBatch) -> list:
-        return self.registry.changes(batch.changes) if self.registry else list(batch.changes)
 
     @property
     def watermark(self) -> int:

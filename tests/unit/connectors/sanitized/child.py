@@ -18,6 +18,7 @@ NAMES = {
     "bodies": "arrow._native",
     "row_events": "mysql.decode._core",
     "log_events": "mysql.decode._core",
+    "selected": "mysql.decode._core",
 }
 WORDS = [
     *(b"", b"-", b"0", b"n", b"u", b"t", b"N", b"K", b"O", b"\0", b"\t", b"\n", b"\\", b"\\N", b"\xff", b"\x80", b"\xc3"),
@@ -275,7 +276,35 @@ def log_events(core_module: ModuleType, shake: Shaker, count: int) -> int:
     return shake(take, samples, count, head=30)
 
 
-DECODERS = {"stream": stream, "rows": rows, "bodies": bodies, "row_events": row_events, "log_events": log_events}
+def selected(core_module: ModuleType, shake: Shaker, count: int) -> int:
+    """Rows of a SELECT, one in a buffer, and a tenth as many buffers of several, which are walked and looked up too."""
+    from cdcworker.connectors.mysql.snapshot.row_emitter import SelectedRowWriter
+
+    from tests.unit.connectors.mysql.snapshot.selected import answer, payload, sample, stamp_of
+    from tests.unit.connectors.native_records import Registry
+
+    plan, values = sample()
+    layout = SelectedRowWriter(Registry(), core_module).layout(stamp_of(plan))
+    core = core_module.Selected()
+    holes = [value if i % 3 == 0 else None for i, value in enumerate(values)]
+    rows = [payload(values), payload(holes)]
+    write = lambda view: core.write(view, 0, len(view), layout, (b"s", b"t"), 0)[1]  # noqa: E731
+    done = shake(write, [answer([row]) for row in rows], count, head=4, then=core.take)
+    buffers = [answer([one, *rows, b"\xfe\0\0\2\0"]) for one in rows]
+    done += shake(write, buffers, count // 10, then=core.take)
+    key = ((0, 0, 1), (len(values) - 2, 1, 0), (len(values) - 1, 2, 2))
+    shake(lambda view: core_module.keyed(view, 0, len(view), key) is not None, buffers, count // 10)
+    return done + shake(lambda view: core_module.walk_rows(bytearray(view), 0, len(view), 0)[1], buffers, count // 10)
+
+
+DECODERS = {
+    "stream": stream,
+    "rows": rows,
+    "bodies": bodies,
+    "row_events": row_events,
+    "log_events": log_events,
+    "selected": selected,
+}
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 from cdcworker.connectors.capture.snapshot.chunk_scheduler import ChunkScheduler, ReadLimits
@@ -27,6 +28,8 @@ from cdcworker.connectors.mysql.snapshot.row_emitter import RowEmitter
 from cdcworker.connectors.mysql.transport.commands import MariaDbStart, Reader
 from cdcworker.schemas.change import Change
 
+from tests.unit.connectors.native_records import Registry
+
 from ..decode.decoded import SCHEMA, TEMPLATE, check_record, read_now
 from ..logged import LoggedServer
 
@@ -37,8 +40,15 @@ class Loading:
     """One stream with a snapshot of some tables beside it."""
 
     def __init__(
-        self, server: LoggedServer, settings: MySqlSettings, *names: str, threads: int = 2, size: int = 2_000
+        self,
+        server: LoggedServer,
+        settings: MySqlSettings,
+        *names: str,
+        threads: int = 2,
+        size: int = 2_000,
+        module: ModuleType | None = None,
     ) -> None:
+        """`module`: the native core, by which rows become records."""
         catalog = TableCatalog(partial(read_now, settings), is_mariadb=True)
         planner = TablePlanner(settings, SCHEMA, catalog.table)
         self.server = server
@@ -51,10 +61,13 @@ class Loading:
             loads=[SnapshotLoad("initial", "start", [TableLoad(number, *path) for number, path in numbers.items()])]
         )
         self.pool = ReaderPool(
-            lambda: ChunkReader(opened(settings), planner, numbers.get, 1000), threads, lambda exc: translate(exc) if type(exc).__module__.startswith("pymysql") else exc
+            lambda: ChunkReader(opened(settings), planner, numbers.get, 1000, module), threads, lambda exc: translate(exc) if type(exc).__module__.startswith("pymysql") else exc
         )  # fmt: skip
         loader = ChunkScheduler(self.progress, self.pool, ReadLimits(threads, size, 4 * size), CAPTURE)
         emitter = RowEmitter(self.progress, TEMPLATE, self.numbers, self._unasked, is_mariadb=True)
+        self.registry = Registry()
+        if module is not None:
+            emitter.lend(self.registry, module)
         self.snapshot = WatermarkSnapshot(loader, emitter)
         self.decoder.observer = self.snapshot
         self.changes: list[Change] = []
@@ -91,7 +104,7 @@ class Loading:
 
     def _boundary(self) -> None:
         self.changes += [change for change in self.decoder.take() if isinstance(change, Change)]
-        self.changes += [c for c in self.snapshot.step(LogPlace(self.executed)) if isinstance(c, Change)]
+        self.changes += self.registry.changes(self.snapshot.step(LogPlace(self.executed)))
 
     def state(self, name: str) -> dict[Any, Any]:
         """What a reader of the changes has of a table, by key."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from threading import Event, Thread
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,16 +17,23 @@ from cdcworker.connectors.capture.snapshot.chunks import (
     TableKeyless,
     TableLocked,
 )
+from cdcworker.connectors.capture.snapshot.progress import SnapshotProgress
+from cdcworker.connectors.mysql.decode.commit_numbers import CommitNumbers
+from cdcworker.connectors.mysql.decode.native_rows import native
 from cdcworker.connectors.mysql.decode.table_plan import TablePlanner
 from cdcworker.connectors.mysql.errors import TABLE_CLOSED, VALUE
 from cdcworker.connectors.mysql.server.connection import opened
-from cdcworker.connectors.mysql.snapshot.chunk_reader import ChunkReader
+from cdcworker.connectors.mysql.snapshot.chunk_reader import ChunkReader, SelectedChunk
 from cdcworker.connectors.mysql.snapshot.read_view import LogPlace
+from cdcworker.connectors.mysql.snapshot.row_emitter import RowEmitter
 from cdcworker.schemas.errors import CdcError
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from ..decode.decoded import SCHEMA, log_of, read_now
+from tests.conftest import unless_built
+from tests.unit.connectors.native_records import Registry
+
+from ..decode.decoded import SCHEMA, TEMPLATE, log_of, read_now
 from ..logged import LoggedServer
 from ..server.test_checks import settings_of
 from ..types.test_values import CASES
@@ -35,10 +43,27 @@ pytestmark = pytest.mark.mysql
 SEE_ALL = RequiredVisibility()
 
 
-def reader_of(server: LoggedServer, table: str, **config: str) -> ChunkReader:
+def reader_of(server: LoggedServer, table: str, module: ModuleType | None = None, **config: str) -> ChunkReader:
     config_now = settings_of(server, **config)
     planner = TablePlanner(config_now, SCHEMA, lambda database, name: read_now(config_now, database, name))
-    return ChunkReader(opened(config_now), planner, {1: ("shop", table)}.get, 1000)
+    return ChunkReader(opened(config_now), planner, {1: ("shop", table)}.get, 1000, module)
+
+
+def records_of(chunk: SelectedChunk, module: ModuleType | None) -> list[tuple[Any, ...]]:
+    """What the rows of a chunk become, by the core or in Python."""
+    registry = Registry()
+    emitter = RowEmitter(SnapshotProgress(), TEMPLATE, CommitNumbers(5), lambda: chunk.view.snap, is_mariadb=True)
+    if module is not None:
+        emitter.lend(registry, module)
+    return registry.produced(emitter.emit(chunk, chunk.view.hw))
+
+
+def texts_of(chunk: SelectedChunk) -> list[tuple[str, ...]]:
+    return [chunk.rows.key_texts(at) for at in chunk.rows.offsets()]
+
+
+def identities(chunk: SelectedChunk) -> set[Any]:
+    return set(chunk.rows.indexed())
 
 
 def keys_of(reader: ChunkReader, limit: int, bytes_max: int = 1 << 30) -> list[tuple[str, ...]]:
@@ -47,7 +72,7 @@ def keys_of(reader: ChunkReader, limit: int, bytes_max: int = 1 << 30) -> list[t
     last: tuple[str, ...] | None = None
     while True:
         chunk = reader.chunk(ChunkRequest(1, SEE_ALL, after=last, limit=limit, bytes_max=bytes_max))
-        found += [texts for _, texts in chunk.rows.values()]
+        found += texts_of(chunk)
         last = chunk.last or last
         if chunk.ended:
             return found
@@ -97,15 +122,15 @@ def test_every_kind_of_key_is_read_through_in_its_order_row_by_row(
         assert one_by_one == keys_of(reader, 100) == keys_of(reader, 100, bytes_max=1)
         assert len(one_by_one) == len(set(one_by_one)) == count >= 4
         chunk = reader.chunk(ChunkRequest(1, SEE_ALL, keys=tuple(one_by_one), limit=100))
-        assert [texts for _, texts in chunk.rows.values()] != []
-        assert {texts for _, texts in chunk.rows.values()} == set(one_by_one)
+        assert len(texts_of(chunk)) == len(one_by_one)
+        assert set(texts_of(chunk)) == set(one_by_one)
         logged.ask("delete from shop.k where b = 2")
         told = reader.chunk(ChunkRequest(1, SEE_ALL, keys=tuple(one_by_one), tells_absent=True, limit=100))
         assert set(told.absent.values()) == {key for key in one_by_one if key[1] == "2"}
-        assert not told.absent.keys() & told.rows.keys()
-        assert told.absent.keys() | told.rows.keys() == chunk.rows.keys()
+        assert not told.absent.keys() & identities(told)
+        assert told.absent.keys() | identities(told) == identities(chunk)
         part = reader.chunk(ChunkRequest(1, SEE_ALL, after=one_by_one[0], upto=one_by_one[2], limit=100))
-        assert [texts for _, texts in part.rows.values()] == [key for key in one_by_one[1:3] if key[1] == "1"]
+        assert texts_of(part) == [key for key in one_by_one[1:3] if key[1] == "1"]
     finally:
         reader.close()
 
@@ -129,12 +154,14 @@ def test_a_row_that_is_read_is_the_row_that_is_logged(logged: LoggedServer, firs
             logged, "set time_zone = '+00:00', sql_mode = 'ALLOW_INVALID_DATES'",
             f"create or replace table same (id int primary key{columns})", f"insert ignore into same values {stored}",
         )  # fmt: skip
-        reader = reader_of(logged, "same")
+        reader = reader_of(logged, "same", native())
         try:
             chunk = reader.chunk(ChunkRequest(1, SEE_ALL, limit=100))
         finally:
             reader.close()
-        assert [row for row, _ in chunk.rows.values()] == [change.after for change in log.changes()]
+        assert [chunk.rows.row(at) for at in chunk.rows.offsets()] == [change.after for change in log.changes()]
+        if native() is not None:
+            assert records_of(chunk, native()) == records_of(chunk, None)
         assert chunk.plan.table.columns == log.changes()[0].table.columns
 
     check()
@@ -213,6 +240,32 @@ def test_a_table_with_numbers_as_keys_is_divided(logged: LoggedServer) -> None:
         reader.close()
 
 
+def test_a_chunk_of_large_values_ends_early_and_lets_go_of_a_long_rest(logged: LoggedServer) -> None:
+    large = 10 << 20
+    logged.ask(
+        "create database if not exists shop", "use shop", "set sql_log_bin = 0",
+        "create or replace table shop.l (id int primary key, a longtext, b longtext)",
+        f"insert into shop.l select seq, repeat(seq, {large}), null from seq_1_to_5",
+        f"insert into shop.l values (6, repeat('6', {large}), repeat('7', {large}))",
+    )  # fmt: skip
+    sizes, last = [], None
+    while not sizes or last is not None:
+        reader = reader_of(logged, "l", native())
+        try:
+            chunk = reader.chunk(ChunkRequest(1, SEE_ALL, after=last, limit=200, bytes_max=4 << 20))
+            assert chunk.last
+            # The last two rows may come with the end of the answer.
+            assert reader.is_broken() or int(chunk.last[0]) > 3
+            assert chunk.last != ("6",) or not reader.is_broken()
+        finally:
+            reader.close()
+        # The chunk is there whole, whatever became of the connection.
+        sizes += [len("".join(value for value in chunk.rows.row(at)[1:] if value)) for at in chunk.rows.offsets()]
+        assert len(chunk.rows.data) < 3 * large
+        last = None if chunk.ended else chunk.last
+    assert sizes == [large] * 5 + [2 * large]
+
+
 def write_at_random(server: LoggedServer, stop: Event, seed: int) -> None:
     chance = random.Random(seed)
     with server.connect() as connection, connection.cursor() as cursor:
@@ -236,15 +289,18 @@ def stored(server: LoggedServer, name: str) -> dict[Any, Any]:
     return {(row[0],): row for row in server.ask(f"select * from shop.{name}")}
 
 
+@pytest.mark.parametrize("is_native", [pytest.param(True, marks=unless_built(native())), False])
 @pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 12))])
-def test_what_readers_have_is_what_the_tables_hold_while_others_write(logged: LoggedServer, seed: int) -> None:
+def test_what_readers_have_is_what_the_tables_hold_while_others_write(
+    logged: LoggedServer, seed: int, is_native: bool
+) -> None:
     values = ",".join(f"({i}, '{'x' * 40}', {i})" for i in range(400))
     logged.ask(
         "create database if not exists shop",
         *(f"create or replace table shop.{t} (id int primary key, v varchar(99), n int)" for t in "ab"),
         *(f"insert into shop.{t} values {values}" for t in "ab"),
     )
-    loading = Loading(logged, settings_of(logged), "a", "b")
+    loading = Loading(logged, settings_of(logged), "a", "b", module=native() if is_native else None)
     stop = Event()
     writer = Thread(target=write_at_random, args=(logged, stop, seed))
     writer.start()

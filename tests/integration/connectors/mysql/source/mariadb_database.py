@@ -12,6 +12,7 @@ from pymysql.constants import ER
 
 from tests.contract.polled_task import PolledTask
 from tests.contract.source_databases import SourceDatabase, WriteRefused
+from tests.unit.connectors.native_records import Registry
 
 from ..logged import LoggedServer
 from .reading import Reading
@@ -60,14 +61,14 @@ class MariaDbSession:
 
 
 class MariaDbDatabase(SourceDatabase):
-    """The database `shop` of a server. `row_image`: what sessions of others log of rows."""
+    """The database `shop` of a server. `row_image`: what sessions of others log of rows; `natively`: tasks write rows as records."""
 
     code: ClassVar[str] = "mysql"
     knows_renames: ClassVar[bool] = False
     alters_commit: ClassVar[bool] = True
 
-    def __init__(self, server: LoggedServer, row_image: str = "FULL") -> None:
-        self._server, self._image = server, row_image
+    def __init__(self, server: LoggedServer, row_image: str = "FULL", *, natively: bool = False) -> None:
+        self._server, self._image, self._natively = server, row_image, natively
 
     def run(self, *statements: str) -> None:
         with closing(self._server.connect()) as connection, connection.cursor() as cursor:
@@ -86,7 +87,9 @@ class MariaDbDatabase(SourceDatabase):
         return made
 
     def task(self, **config: str) -> Reading:
-        return Reading(self._server, **{name.replace("_", "."): value for name, value in config.items()})
+        made = Reading(self._server, **{name.replace("_", "."): value for name, value in config.items()})
+        made.registry = Registry() if self._natively else None
+        return made
 
     def path(self, table: str) -> tuple[str, ...]:
         return ("shop", table)

@@ -93,4 +93,4 @@ def test_names_are_quoted():
 )
 def test_a_value_is_selected_so_that_nothing_of_it_is_lost(kind: ColumnType, expression: str, text: str, value: object):
     assert selected("c", kind) == expression
-    assert converter(kind)(text) == value
+    assert converter(kind)(text.encode()) == value
