@@ -10,6 +10,12 @@ WORKER_LOST = declare(
     "The worker of this task is gone",
     "Nothing to do: the task is started on another worker as soon as the lost one's lease has lapsed",
 )
+CONNECTION_MISSING = declare(
+    "coordinator.connection_missing",
+    "config",
+    "The connection that the connector names is not there, or its record cannot be read",
+    "Create the connection again, or name another one in the connector's config.",
+)
 TASK_CRASHED = declare(
     "coordinator.task_crashed",
     "transient",

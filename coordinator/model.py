@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 JsonObject = dict[str, Any]
-PROTOCOL = 4
+PROTOCOL = 5
 """The version of the log format and its rules that this worker follows. Protocol 2 added return deadlines, pending
 fences and the rebalance journal; protocol 3 fences both data producers of a source task; protocol 4 signs requests
 between workers for one receiver."""
@@ -82,6 +82,22 @@ class Connector:
 
 
 @dataclass(frozen=True, slots=True)
+class Connection:
+    """The `connection/<name>` record: addresses and logins that connectors name instead of having them in their
+    configs."""
+
+    name: str
+    incarnation: str
+    version: int
+    """It counts all changes (the ETag of REST)."""
+    config: Mapping[str, str] = field(repr=False)
+    """Keys of connectors with their values, and the `connector.class` by whose definition they are read."""
+    created_ms: int = 0
+    updated_ms: int = 0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class TaskSet:
     """The `tasks/<name>` record: the configs of all tasks of a connector. Void unless its incarnation is the
     connector's."""
@@ -94,6 +110,8 @@ class TaskSet:
     the previous tasks keep running and the split is retried; otherwise `tasks` is empty and an operator has to act."""
     task_epoch: int = 0
     """The task epoch of this set: tasks assigned under a lower epoch belong to an older set."""
+    connection: str = ""
+    """The incarnation and version of the connection under which the connector was split; empty: it names none."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -197,6 +215,7 @@ class ClusterState:
 
     leader: Leader | None = None
     connectors: Mapping[str, Connector] = field(default_factory=dict)
+    connections: Mapping[str, Connection] = field(default_factory=dict)
     task_sets: Mapping[str, TaskSet] = field(default_factory=dict)
     assignments: Mapping[str, Assignment] = field(default_factory=dict)
     deadlines: Mapping[str, ReturnDeadline] = field(default_factory=dict)
@@ -322,6 +341,24 @@ class DeleteConnector:
 
 
 @dataclass(frozen=True, slots=True)
+class PutConnection:
+    """Creates or changes a connection. The tasks of the connectors that name it start again if its config changes."""
+
+    name: str
+    config: Mapping[str, str] = field(repr=False)
+    if_version: int | None = None
+    must_exist: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteConnection:
+    """Deletes a connection that no connector names. `if_version`: only if it still has this version."""
+
+    name: str
+    if_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Restart:
     """Restarts one task, or with `include_tasks` all of them; without either the connector alone, for which nothing
     runs."""
@@ -361,7 +398,7 @@ class ChangeJob:
     """The kind of the job according to the tasks' reports, for a job that the tasks started without a record."""
 
 
-Request = PutConnector | DeleteConnector | Restart | PutSetting | PutJob | ChangeJob
+Request = PutConnector | DeleteConnector | PutConnection | DeleteConnection | Restart | PutSetting | PutJob | ChangeJob
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from cdcworker.coordinator.errors import PEERS_TOO_OLD, PROTOCOL_TOO_OLD
 from cdcworker.coordinator.model import PROTOCOL, Presence
 from cdcworker.schemas.errors import CdcError
 
-SINCE: Mapping[str, int] = {"deadline": 2, "fenced": 2, "journal": 2}
+SINCE: Mapping[str, int] = {"deadline": 2, "fenced": 2, "journal": 2, "connection": 5}
 """The lowest protocol that acts on each kind of record; older versions keep such records but ignore them."""
 ALTERNATING_SINCE: Final = 3
 """The lowest protocol whose workers fence both data producers of a source task; older ones know only one."""

@@ -75,6 +75,13 @@ IDENTITY_KEYS: tuple[ConfigKey, ...] = (
 )
 """What tells connectors apart, whatever they do: the worker looks at these for all of them."""
 
+CONNECTION_KEY = ConfigKey(
+    "connection",
+    group="Common",
+    doc="Name of a connection of the cluster: it provides the keys of addresses and logins that the config leaves out.",
+    connects=True,
+)
+
 CONNECTOR_KEYS: tuple[ConfigKey, ...] = (
     *IDENTITY_KEYS,
     TASKS_MAX,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from cdcworker.connectors.config.common_keys import IDENTITY_KEYS
+from cdcworker.connectors.config.common_keys import CONNECTION_KEY, IDENTITY_KEYS
 from cdcworker.connectors.config.definition import (
     ConfigDef,
     ConfigKey,
@@ -231,7 +231,7 @@ def with_framework(definition: ConfigDef, kind: Kind) -> ConfigDef:
     Only what is submitted is judged by it: a config that runs is read by the connector's own definition.
     """
     identity = {key.name: key for key in IDENTITY_KEYS}
-    return definition.headed(_keys(definition, identity, KEYS[kind]), ACCEPTED)
+    return definition.headed((*_keys(definition, identity, KEYS[kind]), CONNECTION_KEY), ACCEPTED)
 
 
 def _keys(

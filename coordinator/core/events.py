@@ -115,6 +115,8 @@ class TasksPlanned:
     config_version: int
     tasks: tuple[Mapping[str, str], ...] = ()
     error: JsonObject | None = None
+    connection: str = ""
+    """The stamp of the connection, as `PlanTasks` has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,8 +279,11 @@ class PlanTasks:
     TasksPlanned."""
 
     connector: Connector
+    """With the config that its tasks run with."""
     config_version: int
     """The config version that TasksPlanned repeats."""
+    connection: str = ""
+    """The stamp of the connector's connection, which TasksPlanned repeats."""
 
 
 @dataclass(frozen=True, slots=True)

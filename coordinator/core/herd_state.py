@@ -153,6 +153,8 @@ class PlanJob:
     due: float
     failures: int = 0
     in_flight: bool = True
+    connection: str = ""
+    """The stamp of the connector's connection."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,16 +12,21 @@ from cdcworker.coordinator.core.herd_state import COMMAND_TTL_S
 from cdcworker.coordinator.log.config_fold import (
     command_record,
     config_version,
+    connection_record,
     connector_record,
     task_set_of,
     tombstone,
 )
+from cdcworker.coordinator.log.connections import connection_name, users
 from cdcworker.coordinator.model import (
     ChangeJob,
     ClusterState,
     Command,
+    Connection,
     Connector,
+    DeleteConnection,
     DeleteConnector,
+    PutConnection,
     PutConnector,
     PutJob,
     PutSetting,
@@ -68,8 +73,16 @@ def decide(state: ClusterState, pending: PendingRequest) -> Decision:
         return Decision(*jobs.put(state, request, pending.id, pending.wall_ms))
     if isinstance(request, ChangeJob):
         return Decision(*jobs.change(state, request, pending.wall_ms))
+    if isinstance(request, PutConnection):
+        return _put_connection(state.connections.get(request.name), request, pending)
+    if isinstance(request, DeleteConnection):
+        return _delete_connection(state, request)
     connector = state.connectors.get(request.connector if isinstance(request, Restart) else request.name)
     if isinstance(request, PutConnector):
+        # A connection that is deleted at the same moment is not named from then on.
+        named = connection_name(request.config or {})
+        if named and named not in state.connections:
+            return Decision(Reply("conflict", detail=f"there is no connection {named}"))
         return _put(connector, request, pending)
     if isinstance(request, DeleteConnector):
         return _delete(state, connector, request)
@@ -145,6 +158,32 @@ def _delete(state: ClusterState, old: Connector | None, request: DeleteConnector
         return Decision(Reply("version_mismatch", version=old.version))
     records = (tombstone(f"connector/{old.name}"), tombstone(f"tasks/{old.name}"), *jobs.tombstones_of(state, old.name))
     return Decision(Reply("ok", version=old.version), records)
+
+
+def _put_connection(old: Connection | None, request: PutConnection, pending: PendingRequest) -> Decision:
+    if old is None and request.must_exist:
+        return Decision(Reply("not_found"))
+    if request.if_version is not None and (old is None or request.if_version != old.version):
+        return Decision(Reply("version_mismatch", version=old.version if old is not None else 0))
+    if old is None:
+        incarnation = str(uuid.uuid5(_NAMESPACE, pending.id))
+        new = Connection(request.name, incarnation, 1, dict(request.config), pending.wall_ms, pending.wall_ms)
+        return Decision(Reply("ok", created=True, version=1), (connection_record(new),))
+    if _is_same_config(old.config, request.config):
+        return Decision(Reply("ok", version=old.version))
+    new = replace(old, version=old.version + 1, config=dict(request.config), updated_ms=pending.wall_ms)
+    return Decision(Reply("ok", version=new.version), (connection_record(new),))
+
+
+def _delete_connection(state: ClusterState, request: DeleteConnection) -> Decision:
+    old = state.connections.get(request.name)
+    if old is None:
+        return Decision(Reply("not_found"))
+    if request.if_version is not None and request.if_version != old.version:
+        return Decision(Reply("version_mismatch", version=old.version))
+    if count := len(users(state, request.name)):
+        return Decision(Reply("conflict", version=old.version, detail=f"{count} connectors use the connection"))
+    return Decision(Reply("ok", version=old.version), (tombstone(f"connection/{request.name}"),))
 
 
 def _restart(state: ClusterState, old: Connector | None, request: Restart, pending: PendingRequest) -> Decision:

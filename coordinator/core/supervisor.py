@@ -28,6 +28,7 @@ from cdcworker.coordinator.core.restart_policy import is_quarantine, policy_for,
 from cdcworker.coordinator.core.status_reports import last_status, previous_end, report
 from cdcworker.coordinator.errors import TASK_CRASHED, TASK_FENCED, TASK_START_TIMEOUT, TASK_STUCK
 from cdcworker.coordinator.log.config_fold import should_run, task_set_of
+from cdcworker.coordinator.log.connections import as_run
 from cdcworker.coordinator.log.status_fold import topics_record
 from cdcworker.coordinator.log.task_metrics import RETRYING, merge_metrics, with_failure
 from cdcworker.coordinator.model import AssignedTask, Assignment, Command, JsonObject, TaskId, TaskStatus
@@ -251,7 +252,7 @@ def _start(transition: StateTransition, local: LocalTask) -> None:
     connector, tasks = transition.cluster.connectors[entry.connector], task_set_of(transition.cluster, entry.connector)
     assert tasks is not None
     paused = connector.target_state == "PAUSED"
-    config = {**connector.config, **tasks.tasks[entry.task]}
+    config = {**as_run(transition.cluster, connector).config, **tasks.tasks[entry.task]}
     due = transition.mono + policy_of(config, transition.settings).start_timeout_s
     starting = replace(local, phase="starting", paused=paused, killed=False, due=due, jobs_sent=())
     transition.set_local(entry.id, starting)

@@ -8,8 +8,9 @@ from cdcworker.coordinator.core import fences
 from cdcworker.coordinator.core.events import PlanTasks, TasksPlanned
 from cdcworker.coordinator.core.herd_state import PlanJob, StateTransition
 from cdcworker.coordinator.core.write_batch import WriteBatch, record_size
-from cdcworker.coordinator.errors import RECORD_TOO_LARGE
+from cdcworker.coordinator.errors import CONNECTION_MISSING, RECORD_TOO_LARGE
 from cdcworker.coordinator.log.config_fold import config_version, task_set_of, task_set_record, tombstone
+from cdcworker.coordinator.log.connections import MISSING, as_run, connection_name, own_shares, stamp
 from cdcworker.coordinator.model import Connector, JsonObject, TaskId, TaskSet
 from cdcworker.schemas.errors import CdcError
 
@@ -20,9 +21,14 @@ _UNPLANNED = 0
 def on_planned(transition: StateTransition, event: TasksPlanned) -> None:
     """Keeps the answer to a split in flight, or an unasked new split of the same config (topics came or went)."""
     job = transition.lead.plan_jobs.get(event.connector)
-    expected = (job.incarnation, job.config_version) == (event.incarnation, event.config_version) if job else None
+    expected = _basis(job) == _basis(event) if job else None
     if expected or (expected is None and event.error is None):
         transition.lead = replace(transition.lead, planned=(*transition.lead.planned, event))
+
+
+def _basis(made: PlanJob | TasksPlanned | TaskSet) -> tuple[str, int, str]:
+    """Returns what a split rests on: the connector's incarnation, the version of its config, and its connection."""
+    return made.incarnation, made.config_version, made.connection
 
 
 def plan_task_sets(transition: StateTransition, batch: WriteBatch) -> None:
@@ -57,31 +63,39 @@ class _Planning:
                 self._write(connector, TaskSet(connector.incarnation, _UNPLANNED, ()))
         elif _waits_for_resume(connector, tasks):
             return
-        elif tasks is None or tasks.config_version != config_version(connector):
+        elif tasks is None or _basis(tasks) != self._wanted(connector):
             self._split(connector, tasks)
         elif name in self.planned:
             self._apply_new_split(connector, tasks)
 
+    def _wanted(self, connector: Connector) -> tuple[str, int, str]:
+        return connector.incarnation, config_version(connector), stamp(self.batch.draft, connector)
+
     def _split(self, connector: Connector, tasks: TaskSet | None) -> None:
-        name, version = connector.name, config_version(connector)
+        name, wanted = connector.name, self._wanted(connector)
+        if wanted[2] == MISSING:
+            self._write(connector, TaskSet(*wanted[:2], (), _missing(connector), connection=MISSING))
+            return
         job = self.plan_jobs.get(name)
-        if job and (job.incarnation, job.config_version) != (connector.incarnation, version):
+        if job and _basis(job) != wanted:
             job = None
         answer = self.planned.pop(name, None) if job else None
         if job and answer:
             self._apply_answer(connector, tasks, job, answer)
         elif job is None or self.transition.mono >= job.due or (tasks is None and not job.in_flight):
             due = self.transition.mono + self.transition.settings.plan_timeout_s
-            self.plan_jobs[name] = PlanJob(connector.incarnation, version, due, job.failures if job else 0)
+            failures = job.failures if job else 0
+            self.plan_jobs[name] = PlanJob(*wanted[:2], due, failures, connection=wanted[2])
             self.planned.pop(name, None)
-            self.transition.emit(PlanTasks(connector, version))
+            self.transition.emit(PlanTasks(as_run(self.batch.draft, connector), *wanted[1:]))
 
     def _apply_answer(self, connector: Connector, tasks: TaskSet | None, job: PlanJob, answer: TasksPlanned) -> None:
-        transition, version = self.transition, config_version(connector)
+        transition, (incarnation, version, connection) = self.transition, _basis(job)
         if answer.error is None:
-            self._write(connector, TaskSet(connector.incarnation, version, answer.tasks))
+            tasks_of_own = own_shares(self.batch.draft, connector, answer.tasks)
+            self._write(connector, TaskSet(incarnation, version, tasks_of_own, connection=connection))
         elif answer.error.get("kind") != "transient":
-            self._write(connector, TaskSet(connector.incarnation, version, (), answer.error))
+            self._write(connector, TaskSet(incarnation, version, (), answer.error, connection=connection))
         else:
             delay = min(transition.settings.backoff_min_s * 2**job.failures, transition.settings.backoff_max_s)
             retry = replace(job, due=transition.mono + delay, failures=min(job.failures + 1, 16), in_flight=False)
@@ -92,9 +106,10 @@ class _Planning:
 
     def _apply_new_split(self, connector: Connector, tasks: TaskSet) -> None:
         answer = self.planned.pop(connector.name)
-        is_current = (answer.incarnation, answer.config_version) == (tasks.incarnation, tasks.config_version)
-        if is_current and answer.error is None and (answer.tasks != tasks.tasks or tasks.error is not None):
-            self._write(connector, TaskSet(connector.incarnation, answer.config_version, answer.tasks))
+        shares = own_shares(self.batch.draft, connector, answer.tasks)
+        is_current = _basis(answer) == _basis(tasks)
+        if is_current and answer.error is None and (shares != tasks.tasks or tasks.error is not None):
+            self._write(connector, replace(tasks, tasks=shares, error=None))
 
     def _write(self, connector: Connector, tasks: TaskSet) -> None:
         """Writes a task set as one record. Tasks that it no longer has are to be fenced once they have stopped."""
@@ -114,7 +129,7 @@ class _Planning:
         kept = {}
         for name, job in self.plan_jobs.items():
             connector, tasks = self.batch.draft.connectors.get(name), task_set_of(self.batch.draft, name)
-            is_split = tasks is not None and tasks.config_version == job.config_version
+            is_split = tasks is not None and _basis(tasks)[1:] == _basis(job)[1:]
             if connector is None or connector.target_state == "STOPPED" or _waits_for_resume(connector, tasks):
                 continue
             if not is_split:
@@ -126,6 +141,11 @@ def _waits_for_resume(connector: Connector, tasks: TaskSet | None) -> bool:
     """Returns whether a connector has no tasks until it is resumed, as in Kafka Connect: it was created paused, or is paused
     from having been stopped."""
     return connector.target_state == "PAUSED" and (tasks is None or tasks.config_version == _UNPLANNED)
+
+
+def _missing(connector: Connector) -> JsonObject:
+    text = f"there is no connection {connection_name(connector.config)}"
+    return CdcError(CONNECTION_MISSING, text, where={"connector": connector.name}).to_dict()
 
 
 def _too_large(name: str, tasks: int, bytes_max: int) -> JsonObject:

@@ -13,6 +13,7 @@ from cdcworker.coordinator.log.config_records import (
     assignment_record,
     command_record,
     config_version,
+    connection_record,
     connector_record,
     deadline_record,
     fenced_record,
@@ -43,6 +44,7 @@ __all__ = [
     "assignment_record",
     "command_record",
     "config_version",
+    "connection_record",
     "connector_record",
     "current_record",
     "deadline_record",
@@ -223,6 +225,8 @@ def current_record(state: ClusterState, key: str) -> LogRecord:
         return leader_record(state.leader) if state.leader else tombstone(key)
     if kind == "connector" and name in state.connectors and not state.connectors[name].refused:
         return connector_record(state.connectors[name])
+    if kind == "connection" and name in state.connections:
+        return connection_record(state.connections[name])
     if kind == "tasks" and name in state.task_sets:
         return task_set_record(name, state.task_sets[name])
     if kind == "assignment" and name in state.assignments:

@@ -22,6 +22,7 @@ from cdcworker.coordinator.model import (
     AssignedTask,
     Assignment,
     Command,
+    Connection,
     Connector,
     FencedTasks,
     Job,
@@ -101,7 +102,8 @@ _CONNECTOR = frozenset(
         "topic_prefixes",
     }
 )
-_TASK_SET = frozenset({"incarnation", "config_version", "task_epoch", "tasks", "error"})
+_CONNECTION = frozenset({"incarnation", "version", "config", "created", "updated"})
+_TASK_SET = frozenset({"incarnation", "config_version", "task_epoch", "tasks", "error", "connection"})
 _ASSIGNMENT = frozenset({"boot_id", "tasks", "revoke", "reason", "causes"})
 _COMMAND = frozenset({"kind", "scope", "expires"})
 _DEADLINE = frozenset({"boot_id", "cause", "delay_ms", "tasks"})
@@ -141,6 +143,18 @@ def _connector(name: str, value: JsonObject) -> Connector:
     )
 
 
+def _connection(name: str, value: JsonObject) -> Connection:
+    return Connection(
+        name=name,
+        incarnation=text(value["incarnation"]),
+        version=whole(value["version"]),
+        config=_texts(value["config"]),
+        created_ms=wall_ms(value.get("created", 0)),
+        updated_ms=wall_ms(value.get("updated", 0)),
+        extra=_extra(value, _CONNECTION),
+    )
+
+
 def refused_connector(name: str, record: LogRecord, reason: str) -> Connector:
     """Returns what stands for a connector whose record cannot be read: it is there, and it runs nothing.
 
@@ -167,6 +181,7 @@ def _task_set(_name: str, value: JsonObject) -> TaskSet:
         tasks=tuple(_texts(share) for share in items(value.get("tasks", ()))),
         error=error_of(value.get("error")),
         task_epoch=whole(value.get("task_epoch", 0)),
+        connection=text(value.get("connection", "")),
         extra=_extra(value, _TASK_SET),
     )
 
@@ -257,6 +272,7 @@ def _job(name: str, value: JsonObject) -> Job:
 
 KINDS: Mapping[str, tuple[str, Callable[[str, JsonObject], object]]] = {
     "connector": ("connectors", _connector),
+    "connection": ("connections", _connection),
     "tasks": ("task_sets", _task_set),
     "assignment": ("assignments", _assignment),
     "deadline": ("deadlines", _deadline),
@@ -304,6 +320,19 @@ def connector_record(connector: Connector) -> LogRecord:
     return LogRecord(f"connector/{connector.name}", value)
 
 
+def connection_record(connection: Connection) -> LogRecord:
+    """Returns a `connection/<name>` record."""
+    value = {
+        **connection.extra,
+        "incarnation": connection.incarnation,
+        "version": connection.version,
+        "config": dict(connection.config),
+        "created": connection.created_ms,
+        "updated": connection.updated_ms,
+    }
+    return LogRecord(f"connection/{connection.name}", value)
+
+
 def task_set_record(name: str, tasks: TaskSet) -> LogRecord:
     """Returns a `tasks/<name>` record."""
     value: JsonObject = {
@@ -315,6 +344,8 @@ def task_set_record(name: str, tasks: TaskSet) -> LogRecord:
     }
     if tasks.error is not None:
         value["error"] = tasks.error
+    if tasks.connection:
+        value["connection"] = tasks.connection
     return LogRecord(f"tasks/{name}", value)
 
 

@@ -179,8 +179,10 @@ CORPUS: tuple[Poison, ...] = (
     *(_config("connector/c", {**CONNECTOR, **part}) for part in (
         {"version": "1"}, {"version": 1 << 70}, {"version": True}, {"config": []}, {"config": 5}, {"target_state": "GONE"},
         {"kind": "other"}, {"labels": {"a": {}}}, {"labels": [1]}, {"created": 1 << 60}, {"incarnation": []})),
+    *(_config("connection/pg", {"incarnation": "i", "version": 1, "config": {}, **part}) for part in (
+        {"version": "1"}, {"version": 1 << 70}, {"config": []}, {"config": 5}, {"created": 1 << 60}, {"incarnation": []})),
     *(_config("tasks/good", {"incarnation": "i", "config_version": 1, **part}) for part in (
-        {"tasks": "abc"}, {"tasks": [5]}, {"task_epoch": -1}, {"config_version": []})),
+        {"tasks": "abc"}, {"tasks": [5]}, {"task_epoch": -1}, {"config_version": []}, {"connection": 5})),
     *(_config("fenced/good", part) for part in ({"count": 1 << 50}, {"pending": [-1]}, {"pending": 5})),
     *(_config("assignment/w", {"boot_id": "b", "tasks": part}) for part in ("abcd", [["a"]], [[1, 2, 3, 4]], [[[], {}, 0, 0]])),
     _config("journal/0", {"seq": 1, "moves": [{"connector": 1, "task": 0}]}),

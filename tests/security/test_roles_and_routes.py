@@ -88,6 +88,11 @@ TABLE = {
     "GET /admin/loggers": SEE_CLUSTER,
     "GET /admin/loggers/{logger}": SEE_CLUSTER,
     "PUT /admin/loggers/{logger}": CHANGE_CLUSTER,
+    "GET /v1/connections": SEE_SOME,
+    # Connections are under the same grants as connectors: by the prefix of their names.
+    "GET /v1/connections/{connection}": SEE_OWN,
+    "PUT /v1/connections/{connection}": CHANGE_OWN,
+    "DELETE /v1/connections/{connection}": CHANGE_OWN,
     "GET /v1/connectors": SEE_SOME,
     "GET /v1/connectors/{connector}/labels": SEE_OWN,
     "PUT /v1/connectors/{connector}/labels": CHANGE_OWN,
@@ -181,6 +186,7 @@ def make(authenticator):
     cluster = Cluster()
     for name in (INSIDE, OUTSIDE):
         cluster.add(name)
+        cluster.connect(name)
         cluster.plan(name, "RUNNING")
     herder = FakeHerder(cluster)
     limits = RequestLimits(leader_wait_s=0.0, catch_up_s=0.0, events_s_max=0.0)
@@ -207,7 +213,7 @@ def statuses(authenticator, operation, connector):
         for caller in CALLERS:
             herder, app = make(authenticator)
             before = herder.cluster.state
-            path = path_of(operation.path, connector=connector, plugin="fake")
+            path = path_of(operation.path, connector=connector, connection=connector, plugin="fake")
             body = body_of(operation, connector)
             answer = await ask(app, operation.method, path, body, headers=credential(caller))
             found[caller] = answer.status

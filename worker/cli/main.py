@@ -25,6 +25,11 @@ COMMANDS = {
         "connector",
         "List, create and control connectors over REST.",
     ),
+    "connection": (
+        "cdcworker.worker.cli.commands.connectors.connection",
+        "connection",
+        "Addresses and logins that connectors share.",
+    ),
     "plan": (
         "cdcworker.worker.cli.commands.connectors.sets",
         "plan",

@@ -10,6 +10,7 @@ from typing import Any, Final
 from cdcworker.connectors.api.source import ShowsPlaces, ShowsPositions
 from cdcworker.connectors.registry import plugins
 from cdcworker.coordinator.log.config_fold import task_set_of
+from cdcworker.coordinator.log.connections import as_run
 from cdcworker.coordinator.model import ClusterState, Connector, JsonObject, TaskId, View
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_message
@@ -166,7 +167,11 @@ class Explainer:
             "pattern": way.topics.pattern,
             "prefixes": list(way.topics.prefixes),
             "source": source,
-            "sinks": [{"name": sink.name, "config": dict(sink.config)} for sink in way.sinks if sees(sink.name)],
+            "sinks": [
+                {"name": sink.name, "config": dict(as_run(view.state, sink).config)}
+                for sink in way.sinks
+                if sees(sink.name)
+            ],
         }
         answer = call_child(self._command, question, TIMEOUT_S)
         try:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cdcworker.connectors.verify.errors import BUSY, INTERRUPTED, TIMEOUT, UNFIT
+from cdcworker.coordinator.log.connections import as_run
 from cdcworker.coordinator.model import ClusterState, Connector, JsonObject, View
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import start_thread, start_timer
@@ -122,10 +123,14 @@ class Verifier:
             **self._surroundings,
             "sink": {
                 "name": connector.name,
-                "config": dict(connector.config),
+                "config": dict(as_run(state, connector).config),
                 "prefixes": list(connector.topic_prefixes),
             },
-            "source": {"name": source.name, "config": dict(source.config), "tasks": asked.source_tasks(state, source)},
+            "source": {
+                "name": source.name,
+                "config": dict(as_run(state, source).config),
+                "tasks": asked.source_tasks(state, source),
+            },
             "tables": list(asked.tables),
             "held": dict(asked.held),
             "held_by_source": dict(asked.held_by_source),

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from cdcworker.connectors.config.common_keys import SOURCE_KEYS
+from cdcworker.connectors.config.common_keys import CONNECTION_KEY, SOURCE_KEYS
 from cdcworker.connectors.config.converters import NOT_AVAILABLE
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, default_text
 from cdcworker.connectors.registry import Plugin
@@ -41,6 +41,7 @@ BASICS: Final = (
     ConfigKey(
         "connector.class", "CLASS", required=True, doc="Which connector; its names stand at the top of this page."
     ),
+    CONNECTION_KEY,
 )
 SINK_KEYS: Final = (
     ConfigKey("tasks.max", "INT", default=1, doc="The largest number of tasks that the topics are dealt out to."),

@@ -276,8 +276,8 @@ class Herder(SupervisedThread):
                 self._cluster.renew_lease(record)
             case events.AnswerRequest(request_id, reply):
                 self._answers.append((request_id, reply))
-            case events.PlanTasks(connector, version):
-                self._planner.request(connector, version)
+            case events.PlanTasks(connector, version, connection):
+                self._planner.request(connector, version, connection)
             case events.FenceIds(tasks):
                 self._cluster.fence(tasks)
             case events.ProbeWorker():

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cdcworker.coordinator.core.events import TasksPlanned
+from cdcworker.coordinator.log.connections import as_run
 from cdcworker.coordinator.model import ClusterState, Connector
 from cdcworker.schemas.errors import INTERNAL, CdcError, declare
 from cdcworker.schemas.patterns import required
@@ -42,8 +43,8 @@ Plan = Callable[[Connector, frozenset[str]], Sequence[Mapping[str, str]]]
 """Splits a connector into the configs of its tasks. The second argument holds the existing topics; it is empty unless
 the config has `topics.regex`."""
 
-Key = tuple[str, str, int]
-"""Connector, its incarnation, and the version of its config."""
+Key = tuple[str, str, int, str]
+"""Connector, its incarnation, the version of its config, and the stamp of its connection."""
 
 
 @dataclass(slots=True)
@@ -86,9 +87,9 @@ class TaskPlanner:
         self._checks_patterns = False
         self._patterns_checked_at = 0.0
 
-    def request(self, connector: Connector, config_version: int) -> None:
+    def request(self, connector: Connector, config_version: int, connection: str = "") -> None:
         """Plans the tasks in the background and posts the result, in the worst case the error `worker.plan_timeout`."""
-        key = (connector.name, connector.incarnation, config_version)
+        key = (connector.name, connector.incarnation, config_version, connection)
         with self._lock:
             if key in self._running or key in self._waiting:
                 return
@@ -154,8 +155,9 @@ class TaskPlanner:
             self._answer(key, tuple(tasks), failure)
 
     def _answer(self, key: Key, tasks: tuple[Mapping[str, str], ...] = (), error: CdcError | None = None) -> None:
-        name, incarnation, version = key
-        self._post(TasksPlanned(name, incarnation, version, tasks, short_error(error.to_dict()) if error else None))
+        name, incarnation, version, connection = key
+        failure = short_error(error.to_dict()) if error else None
+        self._post(TasksPlanned(name, incarnation, version, tasks, failure, connection))
 
     # --- topics -----------------------------------------------------------------------------------------------------
 
@@ -176,7 +178,8 @@ class TaskPlanner:
         for connector in state.connectors.values():
             tasks = state.task_sets.get(connector.name)
             if connector.config.get(TOPICS_PATTERN) and tasks and tasks.incarnation == connector.incarnation:
-                patterned[(connector.name, connector.incarnation, tasks.config_version)] = connector
+                key = (connector.name, connector.incarnation, tasks.config_version, tasks.connection)
+                patterned[key] = as_run(state, connector)
         with self._lock:
             self._matched = {key: topics for key, topics in self._matched.items() if key in patterned}
         if patterned:
@@ -188,7 +191,7 @@ class TaskPlanner:
             there = self._topics()
             for key, connector in patterned.items():
                 if self._is_changed(connector, key, there):
-                    self.request(connector, key[2])
+                    self.request(connector, *key[2:])
         except CdcError as exc:
             log.warning("topics not listed error=%s", exc)
         finally:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from cdcworker.connectors.registry import lookup
 from cdcworker.coordinator.log.config_fold import task_set_of
+from cdcworker.coordinator.log.connections import as_run, own_shares
 from cdcworker.coordinator.log.task_metrics import RETRYING
 from cdcworker.coordinator.model import AssignedTask, Connector, JsonObject, TaskId, TaskStatus, View
 from cdcworker.schemas.errors import CdcError
@@ -185,7 +186,7 @@ class LagProber:
             for number, share in enumerate(self._shares(view, connector)):
                 task = TaskId(name, number)
                 if task not in assigned:
-                    config, last = {**connector.config, **share}, self._last.get(task, {})
+                    config, last = {**as_run(view.state, connector).config, **share}, self._last.get(task, {})
                     yield Standing((name, number, 0), config, last, prefixes=connector.topic_prefixes)
 
     def _shares(self, view: View, connector: Connector) -> Sequence[Mapping[str, str]]:
@@ -195,7 +196,9 @@ class LagProber:
         key = (connector.name, connector.version)
         if key not in self._plans:
             try:
-                self._plans[key] = self._plan(connector)
+                shares = self._plan(as_run(view.state, connector))
+                # Without what the connection provides, which may be another one at the next look.
+                self._plans[key] = own_shares(view.state, connector, shares)
             except Exception as error:  # noqa: BLE001 - the connector's own code; its config is judged where it is submitted
                 log.info("lag not measured connector=%s error=%s", connector.name, type(error).__name__)
                 return ()
@@ -215,7 +218,7 @@ def _own(view: View) -> Iterator[Standing]:
             continue
         planned = task_set_of(view.state, entry.connector)
         if planned is not None and entry.task < len(planned.tasks):
-            config = {**connector.config, **planned.tasks[entry.task]}
+            config = {**as_run(view.state, connector).config, **planned.tasks[entry.task]}
             key = (entry.connector, entry.task, entry.task_epoch)
             yield Standing(key, config, status.metrics, entry, connector.topic_prefixes)
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from cdcworker.connectors.api.sink import Prepares
 from cdcworker.connectors.registry import lookup
 from cdcworker.coordinator.core.events import Event, StandbyChanged, TaskExited, TaskReport
+from cdcworker.coordinator.log.connections import as_run
 from cdcworker.coordinator.model import AssignedTask, View
 from cdcworker.worker.linux.procfs import read_stat
 from cdcworker.worker.processes.child import TaskChild
@@ -72,7 +73,7 @@ def standby_spec(view: View, template: TaskSpec) -> TaskSpec | None:
         return None
     sinks = sorted(each.name for each in view.state.connectors.values() if each.kind == "sink")
     for name in sinks:
-        connector = view.state.connectors[name]
+        connector = as_run(view.state, view.state.connectors[name])
         if connector.target_state == "RUNNING" and (session := session_config(connector.config)):
             return _spec(session, template)
     return None

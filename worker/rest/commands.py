@@ -10,7 +10,7 @@ from cdcworker.worker.http import errors as e
 from cdcworker.worker.rest.context import ApiContext
 from cdcworker.worker.rest.dry_run import is_dry_run, preview
 from cdcworker.worker.rest.read_consistency import leader_epoch, newer_epoch
-from cdcworker.worker.rest.refusals import refusal, subject
+from cdcworker.worker.rest.refusals import kind_of, refusal, subject
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -39,7 +39,7 @@ async def carry_out(
         return response
     if reply.outcome == "not_leader":
         return await forward_to_leader(api, request, reply.leader_url, checked=checked, epoch=reply.leader_epoch)
-    raise refusal(api, reply, subject(command), missing)
+    raise refusal(api, reply, subject(command), missing, kind_of(command))
 
 
 async def forward_to_leader(

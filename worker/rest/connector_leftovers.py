@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from cdcworker.coordinator.log.connections import as_run
 from cdcworker.coordinator.model import Connector, View
 from cdcworker.worker.http import errors as e
 from cdcworker.worker.offsets.source_database import leftovers
@@ -33,7 +34,7 @@ def left_behind(view: View, connector: Connector) -> dict[str, list[str]]:
     """Returns the names of what may be left, by kind: slots, publications, and the topics that were in use,
     also before they were reset."""
     out: dict[str, list[str]] = {}
-    for item in leftovers(connector):
+    for item in leftovers(as_run(view.state, connector)):
         out.setdefault(item.kind, []).append(item.name)
     # A sink only reads its topics.
     used = view.topics.get(connector.name, frozenset()) | view.former_topics.get(connector.name, frozenset())
@@ -53,13 +54,13 @@ def header_of(left: Mapping[str, list[str]]) -> dict[str, str]:
 def used_by_others(view: View, connector: Connector) -> set[tuple[str, str]]:
     """Returns kind and name of what another connector of the cluster has in its config too, whatever its database: two texts
     may name one server (another case, an alias, a reference)."""
-    own = {(item.kind, item.name) for item in leftovers(connector)}
+    own = {(item.kind, item.name) for item in leftovers(as_run(view.state, connector))}
     others = (one for name, one in view.state.connectors.items() if name != connector.name)
-    return {(item.kind, item.name) for other in others for item in leftovers(other)} & own
+    return {(item.kind, item.name) for other in others for item in leftovers(as_run(view.state, other))} & own
 
 
 def droppable(view: View, connector: Connector, kinds: Collection[str]) -> list[dict[str, str]]:
     """Returns kind and name of what a deletion with these kinds would drop, as far as the cluster's configs say."""
     kept = used_by_others(view, connector)
-    found = [(item.kind, item.name) for item in leftovers(connector)]
+    found = [(item.kind, item.name) for item in leftovers(as_run(view.state, connector))]
     return [{"kind": kind, "name": name} for kind, name in found if kind in kinds and (kind, name) not in kept]

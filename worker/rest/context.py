@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
-from cdcworker.coordinator.model import Connector, Reply, View
+from cdcworker.coordinator.log.connections import as_run
+from cdcworker.coordinator.model import Connection, Connector, Reply, View
 from cdcworker.coordinator.model import Request as Command
 from cdcworker.schemas.log import SchemaLog
 from cdcworker.worker.http import errors as e
@@ -25,6 +26,7 @@ from cdcworker.worker.rest.slow_calls import AllBusy, SlowCalls
 from cdcworker.worker.security.access import caller_of
 from cdcworker.worker.security.audit import AS_WRITTEN
 from cdcworker.worker.security.caller_shares import CallerShares
+from cdcworker.worker.validation.connections import whole
 from cdcworker.worker.validation.validate import (
     Checks,
     ConnectorCatalog,
@@ -108,6 +110,11 @@ class ApiContext:
             raise e.not_found(missing.format(name))
         return connector
 
+    def running(self, name: str, missing: str = "Connector {} not found") -> Connector:
+        """Returns the connector with the config that its tasks run with: also what its connection provides, which whoever
+        may read the connector alone must not be shown. RestError 404 as `connector`."""
+        return as_run(self.view().state, self.connector(name, missing))
+
     async def judge(self, work: Callable[[], Work]) -> Work:
         """Runs the work in a thread, while the event loop answers others, and returns its result. RestError 503 when too
         much work waits."""
@@ -144,19 +151,31 @@ class ApiContext:
         return as_written
 
     async def validate(
-        self, config: Mapping[str, str | None], *, live: bool, prefixes: tuple[str, ...] = ()
+        self,
+        config: Mapping[str, str | None],
+        *,
+        live: bool,
+        prefixes: tuple[str, ...] = (),
+        known: Mapping[str, Connection] | None = None,
     ) -> ValidationReport:
         """Validates a config by its definition and then, if that holds and `live` is set, against the systems outside.
 
-        `prefixes`: what the names of the connector's topics begin with; empty: anything.
+        What the connection provides that the config names counts as given; `known`: the connections that there are, by
+        default those of the cluster. `prefixes`: what the names of the connector's topics begin with; empty: anything.
         The time that a request waits for a free validation child counts towards the limit.
         """
         topics = self.settings.topics.bounded(prefixes)
         taken = self.settings.takes_unknown_keys
-        report = await self.judge(lambda: check_keys(self.catalog, config, topics, takes_unknown=taken))
+        there = self.view().state.connections if known is None else known
+
+        def judged() -> tuple[dict[str, str | None], ValidationReport]:
+            full = whole(self.catalog, config, there)
+            return full, check_keys(self.catalog, full, topics, takes_unknown=taken)
+
+        full, report = await self.judge(judged)
         if report.errors or not live or not self.settings.live_checks:
             return report
-        given = {name: value for name, value in config.items() if value is not None}
+        given = {name: value for name, value in full.items() if value is not None}
         asks = self.catalog.has_live_checks(report.plugin, given)
         if not asks and self.services.existing is None:
             return report

@@ -16,13 +16,25 @@ from cdcworker.connectors.config.definition import MASK, has_reference
 from cdcworker.coordinator.api import LogRecord
 from cdcworker.coordinator.core.requests import PendingRequest, decide
 from cdcworker.coordinator.log.config_fold import fold_all
-from cdcworker.coordinator.model import ChangeJob, ClusterState, Connector, PutJob, PutSetting, Restart, View
+from cdcworker.coordinator.log.connections import as_run, own_shares
+from cdcworker.coordinator.model import (
+    ChangeJob,
+    ClusterState,
+    Connection,
+    Connector,
+    DeleteConnection,
+    PutConnection,
+    PutJob,
+    PutSetting,
+    Restart,
+    View,
+)
 from cdcworker.coordinator.model import Request as Command
 from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.worker.http import errors as e
 from cdcworker.worker.rest import connect_json
 from cdcworker.worker.rest.context import ApiContext
-from cdcworker.worker.rest.refusals import refusal, subject
+from cdcworker.worker.rest.refusals import kind_of, refusal, subject
 from cdcworker.worker.rest.slow_calls import AllBusy
 from cdcworker.worker.validation.validate import finding_json
 from starlette.requests import Request
@@ -65,13 +77,16 @@ async def preview(
     decision = decide(view.state, PendingRequest("dry-run", command, round(api.clock() * 1000)))
     name = subject(command)
     if decision.reply.outcome not in accepted:
-        raise refusal(api, decision.reply, name, missing)
+        raise refusal(api, decision.reply, name, missing, kind_of(command))
     if isinstance(command, PutJob | ChangeJob):
         return dry_run_answer(
             connector=name, effect="changed" if decision.records else "unchanged", job=decision.reply.job
         )
     if isinstance(command, PutSetting):
         return dry_run_answer(effect="changed", record=name)
+    if isinstance(command, PutConnection | DeleteConnection):
+        changed = _after(view.state, decision.records)
+        return dry_run_answer(**connection_difference(api, view.state, changed, name))
     before = view.state.connectors.get(name)
     if isinstance(command, Restart):
         assert before is not None
@@ -85,6 +100,14 @@ async def preview(
 def _after(state: ClusterState, records: Iterable[LogRecord]) -> ClusterState:
     """Returns the state after the records have been written and read back."""
     return fold_all(state, [replace(record, headers={**record.headers, "e": str(state.epoch)}) for record in records])
+
+
+def connection_difference(api: ApiContext, before: ClusterState, after: ClusterState, name: str) -> Json:
+    """Returns the effect on a connection as JSON."""
+    old, new = (state.connections.get(name) for state in (before, after))
+    effect = "created" if old is None else "deleted" if new is None else "unchanged" if old == new else "changed"
+    out: Json = {"connection": name, "effect": effect, "changes": config_changes(api.catalog.mask, old, new)}
+    return out if new is None else {**out, "config": api.catalog.mask(new.config)}
 
 
 async def difference(api: ApiContext, view: View, before: Connector | None, after: Connector | None) -> Json:
@@ -106,7 +129,9 @@ async def difference(api: ApiContext, view: View, before: Connector | None, afte
     return out
 
 
-def config_changes(mask: connect_json.Mask, before: Connector | None, after: Connector | None) -> list[Json]:
+def config_changes(
+    mask: connect_json.Mask, before: Connector | Connection | None, after: Connector | Connection | None
+) -> list[Json]:
     """Returns the keys of the config that change, each with its values; a secret is masked on both sides."""
     old, new = (dict(one.config) if one else {} for one in (before, after))
     # Under their own names, which are shown otherwise where they hold a secret.
@@ -166,7 +191,10 @@ async def plan(api: ApiContext, connector: Connector) -> Sequence[Mapping[str, s
     if make is None:
         return []
     try:
-        return await asyncio.wait_for(api.planning.run(lambda: make(connector), wait_s=PLAN_S), PLAN_S)
+        state = api.view().state
+        running = as_run(state, connector)
+        shares = await asyncio.wait_for(api.planning.run(lambda: make(running), wait_s=PLAN_S), PLAN_S)
+        return own_shares(state, connector, shares)
     except (TimeoutError, AllBusy):
         raise CdcError(INTERNAL, f"the connector was not split within {PLAN_S:g} s") from None
     except CdcError:

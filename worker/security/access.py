@@ -11,8 +11,8 @@ from cdcworker.schemas.errors import declare
 from cdcworker.worker.http import errors as e
 
 Role = Literal["open", "schemas", "read", "operate", "admin", "internal"]
-Whose = Literal["", "connector", "named", "each", "cluster"]
-"""The target on which a role is needed. `connector`: the one in the path. `named`: the one in the body; the handler
+Whose = Literal["", "connector", "connection", "named", "each", "cluster"]
+"""The target on which a role is needed. `connector`, `connection`: the one in the path. `named`: the one in the body; the handler
 checks it. `each`: any grant is enough; the handler leaves out what the caller may not see. `cluster`: everything."""
 
 UNAUTHENTICATED: Final = declare(
@@ -34,6 +34,10 @@ SCHEMAS: Final = "schemas"
 """A grant that allows to read schemas and nothing else, for consumers. A grant of any other role includes it."""
 CALLER: Final = "cdc.caller"
 CONNECTOR: Final = "cdc.connector"
+CONNECTION: Final = "cdc.named_connection"
+CONNECTOR_KIND: Final = "connector"
+CONNECTION_KIND: Final = "connection"
+"""The names of what a path may name, and what grants with a prefix are about."""
 REQUEST_ID: Final = "cdc.request_id"
 CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="cdcworker", Basic realm="cdcworker", charset="UTF-8"'}
 
@@ -139,13 +143,15 @@ def caller_of(scope: Mapping[str, Any]) -> Caller:
 
 def reach(path: str, whose: str) -> str:
     """Returns what the role is needed on when the endpoint leaves it to its path."""
-    return whose or ("connector" if "{connector}" in path else "cluster")
+    named = (kind for kind in (CONNECTOR_KIND, CONNECTION_KIND) if f"{{{kind}}}" in path)
+    return whose or next(named, "cluster")
 
 
 def check(scope: MutableMapping[str, Any], role: str, whose: str, parameters: Mapping[str, Any]) -> None:
     """RestError 403 unless the caller has the role. An endpoint that declares no role is for admins of the cluster."""
-    if "connector" in parameters:
-        scope[CONNECTOR] = str(parameters["connector"])
+    for kind, member in ((CONNECTOR_KIND, CONNECTOR), (CONNECTION_KIND, CONNECTION)):
+        if kind in parameters:
+            scope[member] = str(parameters[kind])
     if role == "open":
         return
     caller = caller_of(scope)
@@ -156,12 +162,13 @@ def check(scope: MutableMapping[str, Any], role: str, whose: str, parameters: Ma
     needed = role or "admin"
     if whose in ("each", "named"):
         fine = caller.may_somewhere(needed)
-    elif whose == "connector":
-        fine = caller.may(needed, str(parameters["connector"]))
+    elif whose in (CONNECTOR_KIND, CONNECTION_KIND):
+        fine = caller.may(needed, str(parameters[whose]))
     else:
         fine = caller.may(needed)
     if not fine:
-        raise not_permitted(caller, needed, parameters.get("connector") if whose == "connector" else None)
+        is_one = whose in (CONNECTOR_KIND, CONNECTION_KIND)
+        raise not_permitted(caller, needed, parameters.get(whose) if is_one else None, whose)
 
 
 def require(scope: MutableMapping[str, Any], role: str, connector: str) -> None:
@@ -172,8 +179,15 @@ def require(scope: MutableMapping[str, Any], role: str, connector: str) -> None:
         raise not_permitted(caller, role, connector)
 
 
+def require_connection(scope: Mapping[str, Any], role: str, connection: str) -> None:
+    """RestError 403 unless the caller has the role on a connection that a config names."""
+    caller = caller_of(scope)
+    if not caller.may(role, connection):
+        raise not_permitted(caller, role, connection, CONNECTION_KIND)
+
+
 def visible(scope: Mapping[str, Any], connector: str) -> bool:
-    """Returns whether the caller may read the connector."""
+    """Returns whether the caller may read the connector, or a connection of that name."""
     return caller_of(scope).may("read", connector)
 
 
@@ -182,8 +196,8 @@ def sees_all(scope: Mapping[str, Any]) -> bool:
     return caller_of(scope).may("read")
 
 
-def not_permitted(caller: Caller, role: str, connector: str | None) -> e.RestError:
-    what = f"connector {connector}" if connector is not None else "the cluster"
+def not_permitted(caller: Caller, role: str, name: str | None, kind: str = CONNECTOR_KIND) -> e.RestError:
+    what = f"{kind} {name}" if name is not None else "the cluster"
     return e.RestError(403, f"{caller.name} has not the role {role} on {what}", NOT_PERMITTED)
 
 

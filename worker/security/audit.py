@@ -18,7 +18,7 @@ from cdcworker.coordinator.kafka.errors import kafka_error
 from cdcworker.coordinator.kafka.internal_topics import TopicSpec, ensure_topics
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import SupervisedThread, repeated
-from cdcworker.worker.security.access import CALLER, CONNECTOR, REQUEST_ID
+from cdcworker.worker.security.access import CALLER, CONNECTION, CONNECTOR, REQUEST_ID
 from cdcworker.worker.security.anonymous_denials import AnonymousDenials
 from cdcworker.worker.security.rate_limit import client_of
 from confluent_kafka import KafkaError, KafkaException
@@ -56,6 +56,9 @@ class StateBeforeAndAfter(Protocol):
     def change(self, before: Any, connector: str) -> Entry | None:
         """Returns what has changed in the connector since `before`, with secrets masked."""
 
+    def change_of_connection(self, before: Any, connection: str) -> Entry | None:
+        """Returns what has changed in the connection since `before`, with secrets masked."""
+
 
 class Audit:
     """Writes each entry to the log, and to `sink` if there is one. `worker` is this worker's id."""
@@ -92,7 +95,9 @@ class Audit:
     def entry(self, scope: Scope, status: int) -> Entry:
         caller, client = scope.get(CALLER), scope.get("client")
         moment = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
-        secrets = {"as_written": True} if scope.get(AS_WRITTEN) else {}
+        more: Entry = {"as_written": True} if scope.get(AS_WRITTEN) else {}
+        if CONNECTION in scope:
+            more["connection"] = scope[CONNECTION][:TEXT_CHARS_MAX]
         return {
             "v": 1,
             "ts": moment,
@@ -109,7 +114,7 @@ class Audit:
             "status": status,
             "result": result_of(status),
             "worker": self._worker,
-            **secrets,
+            **more,
         }
 
 
@@ -166,8 +171,13 @@ class AuditMiddleware:
             await self.app(scope, receive, note_status)
         finally:
             if is_recorded(scope, status):
-                done = status < 400 and CONNECTOR in scope and not _changes_nothing(scope)
-                self.audit.record(scope, status, self.states.change(before, scope[CONNECTOR]) if done else None)
+                done = status < 400 and not _changes_nothing(scope)
+                self.audit.record(scope, status, self._change(scope, before) if done else None)
+
+    def _change(self, scope: Scope, before: Any) -> Entry | None:
+        if CONNECTION in scope:
+            return self.states.change_of_connection(before, scope[CONNECTION])
+        return self.states.change(before, scope[CONNECTOR]) if CONNECTOR in scope else None
 
 
 @contextlib.asynccontextmanager

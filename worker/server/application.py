@@ -36,6 +36,7 @@ from cdcworker.worker.rest.resources import (
     support,
     verify,
 )
+from cdcworker.worker.rest.resources.connections import requests as connection_requests
 from cdcworker.worker.rest.resources.lakes import maintenance
 from cdcworker.worker.rest.routing import Endpoint, routes
 from cdcworker.worker.rest.settings import ApiSettings
@@ -55,6 +56,7 @@ from starlette.routing import BaseRoute
 ENDPOINTS: tuple[Endpoint, ...] = (
     *root.ENDPOINTS,
     *connectors.ENDPOINTS,
+    *connection_requests.ENDPOINTS,
     *lifecycle.ENDPOINTS,
     *offsets.ENDPOINTS,
     *plugins.ENDPOINTS,

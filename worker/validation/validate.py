@@ -70,6 +70,7 @@ NAMES = frozenset(
     {
         "name",
         "connector.class",
+        "connection",
         "topic.prefix",
         "topic",
         "topics",

@@ -19,7 +19,14 @@ SHOW_ROWS = {
 """Operations that exist to show rows. All others are asked, by a user who may do no more than they need."""
 FOLLOWED = "/v1/events"
 """Its events are followed from the start."""
-NAMES = {"plugin": "postgres", "logger": "root", "task": "0", "snapshot": "initial", "subject": "none"}
+NAMES = {
+    "connection": "none",
+    "plugin": "postgres",
+    "logger": "root",
+    "task": "0",
+    "snapshot": "initial",
+    "subject": "none",
+}
 
 
 def everything(failing: FailingWorker, connectors: Sequence[str]) -> list[tuple[str, str]]:

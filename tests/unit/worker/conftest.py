@@ -15,7 +15,7 @@ from typing import Any, Literal
 import httpx
 import pytest
 from cdcworker.connectors.api.context import CheckFinding
-from cdcworker.connectors.config.common_keys import ACCEPTED, CONNECTOR_KEYS
+from cdcworker.connectors.config.common_keys import ACCEPTED, CONNECTION_KEY, CONNECTOR_KEYS
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey
 from cdcworker.connectors.registry import UNKNOWN_CLASS, Plugin
 from cdcworker.coordinator.api import LogRecord
@@ -25,6 +25,7 @@ from cdcworker.coordinator.model import (
     AssignedTask,
     Assignment,
     ClusterState,
+    Connection,
     Connector,
     Leader,
     Presence,
@@ -54,6 +55,7 @@ SECRET = "s3cr3t-hunter2"
 DEFINITION = ConfigDef(
     [
         *CONNECTOR_KEYS,
+        CONNECTION_KEY,
         ConfigKey("host", required=True, importance="HIGH", group="Source", doc="Where the source is.", connects=True),
         ConfigKey("port", "INT", default=5432, group="Source", connects=True),
         ConfigKey("password", "PASSWORD", group="Source", connects=False),
@@ -119,6 +121,12 @@ class Cluster:
         connector = replace(connector, **changes)
         self.state = replace(self.state, connectors={**self.state.connectors, name: connector})
         return connector
+
+    def connect(self, name: str, config: Mapping[str, str] | None = None) -> Connection:
+        full = {"connector.class": "fake", "host": "db", "password": SECRET, **(config or {})}
+        connection = Connection(name, "inc-1", 1, full)
+        self.state = replace(self.state, connections={**self.state.connections, name: connection})
+        return connection
 
     def plan(self, name: str, *states: TaskState | None, worker: str = "follower:8083", **changes: Any) -> None:
         """A task set with one task per state, all held by one worker; None is assigned but not reported."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cdcworker.worker.cli.client.connection_requests import present_connections
 from cdcworker.worker.cli.client.connector_requests import (
     live_query,
     path_of,
@@ -15,7 +16,9 @@ from cdcworker.worker.cli.client.connector_requests import (
     with_secrets_compared,
 )
 from cdcworker.worker.cli.client.remote import KEY_HEADER, RemoteCluster
-from cdcworker.worker.cli.connector_sets.files import WantedConnector
+from cdcworker.worker.cli.connector_sets import connections
+from cdcworker.worker.cli.connector_sets.connections import PlannedConnection
+from cdcworker.worker.cli.connector_sets.files import WantedConnection, WantedConnector, WantedSet
 from cdcworker.worker.cli.connector_sets.plan import (
     SNAPSHOT_MODE,
     Effect,
@@ -50,7 +53,7 @@ def present_connectors(remote: RemoteCluster) -> dict[str, PresentConnector]:
 
 def make_plan(
     remote: RemoteCluster,
-    wanted: Sequence[WantedConnector],
+    wanted: WantedSet,
     label: tuple[str, str],
     *,
     prune: bool,
@@ -58,15 +61,27 @@ def make_plan(
 ) -> SetPlan:
     """Returns what has to happen for the cluster to have the connectors as they are wanted. Nothing is changed."""
     present = present_connectors(remote)
-    planned = [_planned(remote, one, present.get(one.name), no_live_checks) for one in wanted]
+    found = connections.planned(remote, wanted.connections, no_live_checks)
+    # Those that the cluster has as they are wanted it knows by itself.
+    new = {one.name for one in found if one.effect != "unchanged"}
+    judge = _Judge(remote, {one.name: one for one in wanted.connections if one.name in new}, no_live_checks)
+    planned = [_planned(judge, one, present.get(one.name)) for one in wanted.connectors]
     if prune:
-        planned += [_deletion(remote, one) for one in superfluous(present, wanted, label)]
-    return SetPlan(in_order(planned), prune, "=".join(filter(None, label)))
+        planned += [_deletion(remote, one) for one in superfluous(present, wanted.connectors, label)]
+    return SetPlan(in_order(planned), prune, "=".join(filter(None, label)), found)
 
 
-def _planned(
-    remote: RemoteCluster, wanted: WantedConnector, present: PresentConnector | None, no_live_checks: bool
-) -> PlannedConnector:
+@dataclass(frozen=True)
+class _Judge:
+    """Has the cluster judge connectors; `connections`: those of the set that it does not have as they are wanted."""
+
+    remote: RemoteCluster
+    connections: Mapping[str, WantedConnection]
+    no_live_checks: bool
+
+
+def _planned(judge: _Judge, wanted: WantedConnector, present: PresentConnector | None) -> PlannedConnector:
+    remote = judge.remote
     changes = connector_texts.differences(present.config if present is not None else None, wanted.config)
     if present is not None:
         changes = with_secrets_compared(remote, wanted.name, wanted.config, changes)
@@ -78,7 +93,7 @@ def _planned(
         refused = _refusal(remote, lambda: _labelled(remote, wanted.name, labels))
         return PlannedConnector(wanted.name, "changed", kind, version, labels=labels, findings=refused)
     effect: Effect = "created" if present is None else "changed"
-    judged = _judged(remote, wanted, None if present is None else labels, present is None, no_live_checks)
+    judged = _judged(judge, wanted, None if present is None else labels, present is None)
     kind, tasks = kind or judged.preview.get("type", ""), judged.preview.get("tasks", {})
     return PlannedConnector(
         wanted.name,
@@ -104,28 +119,28 @@ class _Judged:
     """Values of the config by key, `from` and `to`, with the secrets masked that only the cluster knows to be some."""
 
 
-def _judged(
-    remote: RemoteCluster,
-    wanted: WantedConnector,
-    labels: Mapping[str, str] | None,
-    is_new: bool,
-    no_live_checks: bool,
-) -> _Judged:
+def _judged(judge: _Judge, wanted: WantedConnector, labels: Mapping[str, str] | None, is_new: bool) -> _Judged:
     """Returns what the cluster says to the connector; a refusal of this one is a finding."""
+    remote = judge.remote
     found: list[Mapping[str, Any]] = []
     told: dict[str, Mapping[str, Any]] = {}
     preview: dict[str, Any] = {}
 
     def ask() -> None:
-        report = validated(remote, wanted.config, no_live_checks=no_live_checks)
+        config = connections.with_connection(remote, wanted.config, judge.connections)
+        report = validated(remote, config, no_live_checks=judge.no_live_checks)
         found.extend(report["findings"])
         told.update((item["value"]["name"], {"to": item["value"]["value"]}) for item in report["configs"])
         if report["error_count"]:
             return
         if is_new:
-            preview.update(remote.ask("POST", "/connectors?validate=false&dry_run=true", wanted.body()).content)
+            preview.update(
+                remote.ask(
+                    "POST", "/connectors?validate=false&dry_run=true", {**wanted.body(), "config": config}
+                ).content
+            )
         else:
-            preview.update(previewed(remote, wanted.name, wanted.config))
+            preview.update(previewed(remote, wanted.name, config))
         told.update((item["key"], item) for item in preview["changes"])
         if labels is not None:
             _labelled(remote, wanted.name, labels)
@@ -165,20 +180,24 @@ def _deletion(remote: RemoteCluster, present: PresentConnector) -> PlannedConnec
 
 
 def carry_out(
-    remote: RemoteCluster, plan: SetPlan, wanted: Sequence[WantedConnector], *, no_live_checks: bool
-) -> Iterator[tuple[PlannedConnector, CliError | None]]:
+    remote: RemoteCluster, plan: SetPlan, wanted: WantedSet, *, no_live_checks: bool
+) -> Iterator[tuple[PlannedConnection | PlannedConnector, CliError | None]]:
     """Does what the plan says, step by step, and yields each step with its failure.
 
     Each change holds only for the version that the plan has seen. One that fails leaves the others to go on, but nothing
     is deleted afterwards.
     """
-    bodies = {one.name: one for one in wanted}
+    bodies = {one.name: one for one in wanted.connectors}
+    kept = {one.name: one for one in wanted.connections}
     failed = False
     for step in plan.steps:
         if step.effect == "deleted" and failed:
             continue
         try:
-            _step(remote, step, bodies.get(step.name), live_query(no_live_checks))
+            if isinstance(step, PlannedConnection):
+                connections.apply_one(remote, step, kept[step.name], no_live_checks)
+            else:
+                _step(remote, step, bodies.get(step.name), live_query(no_live_checks))
         except CliError as error:
             failed = True
             yield step, error
@@ -207,6 +226,11 @@ def _step(remote: RemoteCluster, step: PlannedConnector, wanted: WantedConnector
             held = {"If-Match": answer.headers["etag"]} if answer.headers.get("etag") else {}
         if step.labels is not None:
             remote.ask("PUT", _labels_path(step.name), dict(step.labels), held)
+
+
+def exported_connections(remote: RemoteCluster) -> list[dict[str, Any]]:
+    """Returns the connections in the form of a set's file; secrets are masked."""
+    return [{"connection": name, "config": one["config"]} for name, one in sorted(present_connections(remote).items())]
 
 
 def exported(remote: RemoteCluster, names: Sequence[str]) -> list[dict[str, Any]]:

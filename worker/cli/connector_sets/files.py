@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import yaml
@@ -14,6 +14,8 @@ from cdcworker.connectors.config import secret_names
 
 SUFFIXES = (".json", ".yaml", ".yml")
 MEMBERS = ("name", "config", "labels", "initial_state")
+CONNECTION_MEMBERS = ("connection", "config")
+"""The members of an object that holds a connection."""
 MANY = "connectors"
 """The member of an object that holds several connectors."""
 
@@ -41,20 +43,50 @@ class WantedConnector:
         return body
 
 
-def read_set(place: Path, others: Mapping[str, str]) -> list[WantedConnector]:
-    """Returns the connectors of a file, or of all files in a folder and below it, by name; all get the labels `others`.
+@dataclass(frozen=True)
+class WantedConnection:
+    """A connection as a file wants it."""
+
+    name: str
+    config: Mapping[str, Any] = field(repr=False)
+    source: str = ""
+    """The file, for messages."""
+
+
+Wanted = TypeVar("Wanted", WantedConnector, WantedConnection)
+
+
+@dataclass(frozen=True)
+class WantedSet:
+    """What a folder wants, each by name."""
+
+    connectors: Sequence[WantedConnector] = ()
+    connections: Sequence[WantedConnection] = ()
+
+
+def read_set(place: Path, others: Mapping[str, str]) -> WantedSet:
+    """Returns what a file holds, or all files in a folder and below it, by name; all connectors get the labels `others`.
 
     Raises:
         click.UsageError: A file cannot be read, holds anything else, or two of them name the same connector.
     """
-    found: dict[str, WantedConnector] = {}
+    connectors: dict[str, WantedConnector] = {}
+    connections: dict[str, WantedConnection] = {}
     for path in files(place):
         for at, content in documents(path):
-            one = wanted(content, f"{path}{at}", others)
-            if one.name in found:
-                raise click.UsageError(f"{one.source}: {one.name} is in {found[one.name].source} as well")
-            found[one.name] = one
-    return [found[name] for name in sorted(found)]
+            if is_connection(content):
+                _keep(connections, wanted_connection(content, f"{path}{at}"))
+            else:
+                _keep(connectors, wanted(content, f"{path}{at}", others))
+    return WantedSet(
+        [connectors[name] for name in sorted(connectors)], [connections[name] for name in sorted(connections)]
+    )
+
+
+def _keep(found: dict[str, Wanted], one: Wanted) -> None:
+    if one.name in found:
+        raise click.UsageError(f"{one.source}: {one.name} is in {found[one.name].source} as well")
+    found[one.name] = one
 
 
 def files(place: Path) -> list[Path]:
@@ -159,6 +191,26 @@ def wanted(content: Any, place: str, others: Mapping[str, str]) -> WantedConnect
     return WantedConnector(name, config, place, _labels(content, place), _state(content, place), others)
 
 
+def is_connection(content: Any) -> bool:
+    """Returns whether a document holds a connection: a flat config of a connector that names one has no object `config`."""
+    return (
+        isinstance(content, Mapping)
+        and CONNECTION_MEMBERS[0] in content
+        and "name" not in content
+        and (isinstance(content.get("config"), Mapping))
+    )
+
+
+def wanted_connection(content: Mapping[str, Any], place: str) -> WantedConnection:
+    """Returns the connection of one document: `{"connection", "config"}`."""
+    if unknown := sorted(set(content) - set(CONNECTION_MEMBERS)):
+        raise click.UsageError(f"{place}: unknown member {unknown[0]!r}: {', '.join(CONNECTION_MEMBERS)} exist")
+    name = str(content["connection"] or "").strip()
+    if not name:
+        raise click.UsageError(f"{place}: `connection` is empty")
+    return WantedConnection(name, dict(content["config"]), place)
+
+
 def _labels(content: Mapping[str, Any], place: str) -> dict[str, str] | None:
     labels = content.get("labels")
     if labels is None:
@@ -175,9 +227,19 @@ def _state(content: Mapping[str, Any], place: str) -> str | None:
     raise click.UsageError(f"{place}: `initial_state` has to be running, paused or stopped")
 
 
+def write_connection(folder: Path, body: Mapping[str, Any]) -> tuple[Path, bool]:
+    """Writes a connection to `connections/NAME.json`; returns its path, and whether the file has another content now."""
+    below = folder / "connections"
+    below.mkdir(exist_ok=True)
+    return _write(below / f"{_file_name(str(body['connection']))}.json", body)
+
+
 def write_connector(folder: Path, body: Mapping[str, Any]) -> tuple[Path, bool]:
     """Writes a connector to `NAME.json`; returns its path, and whether the file has another content now."""
-    path = folder / f"{_file_name(str(body['name']))}.json"
+    return _write(folder / f"{_file_name(str(body['name']))}.json", body)
+
+
+def _write(path: Path, body: Mapping[str, Any]) -> tuple[Path, bool]:
     text = json.dumps(body, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     if path.is_file() and path.read_text(encoding="utf-8") == text:
         return path, False

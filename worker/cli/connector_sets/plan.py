@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from cdcworker.connectors.config import secret_names
 from cdcworker.connectors.config.secret_names import MASK
-from cdcworker.worker.cli.connector_sets.files import WantedConnector
+from cdcworker.worker.cli.connector_sets.connections import PlannedConnection
+from cdcworker.worker.cli.connector_sets.files import WantedConnector, WantedSet
 
 Effect = Literal["created", "changed", "unchanged", "deleted"]
 FORM = 1
@@ -67,15 +68,22 @@ class SetPlan:
     connectors: Sequence[PlannedConnector]
     prune: bool = False
     label: str = ""
+    connections: Sequence[PlannedConnection] = ()
+    """They come before the connectors that name them."""
 
     @property
-    def steps(self) -> list[PlannedConnector]:
-        """The connectors to which anything happens."""
-        return [one for one in self.connectors if one.effect != "unchanged"]
+    def parts(self) -> list[PlannedConnection | PlannedConnector]:
+        """Everything that the set has, in its order."""
+        return [*self.connections, *self.connectors]
+
+    @property
+    def steps(self) -> list[PlannedConnection | PlannedConnector]:
+        """What anything happens to, in its order."""
+        return [one for one in self.parts if one.effect != "unchanged"]
 
     @property
     def refused(self) -> list[str]:
-        return [one.name for one in self.connectors if one.refused]
+        return [one.name for one in self.parts if one.refused]
 
 
 def in_order(connectors: Iterable[PlannedConnector]) -> list[PlannedConnector]:
@@ -154,17 +162,22 @@ def as_json(plan: SetPlan) -> dict[str, Any]:
         "label": plan.label,
         "counts": counts,
         "connectors": [asdict(one) for one in plan.connectors],
+        "connections": [asdict(one) for one in plan.connections],
     }
 
 
 _EFFECTS: tuple[Effect, ...] = ("created", "changed", "deleted", "unchanged")
 
 
-def fingerprint(plan: SetPlan, wanted: Iterable[WantedConnector], salt: bytes) -> str:
+def fingerprint(plan: SetPlan, wanted: WantedSet, salt: bytes) -> str:
     """Returns a fingerprint of the plan and of what is wanted; the price of a guess keeps secrets of the files to themselves."""
     decided = [(one.name, one.effect, one.version, one.labels) for one in plan.connectors]
-    asked = [(one.name, dict(one.config), one.labels, dict(one.others), one.initial_state) for one in wanted]
-    content = json.dumps([decided, asked, plan.prune, plan.label], sort_keys=True).encode()
+    asked = [(one.name, dict(one.config), one.labels, dict(one.others), one.initial_state) for one in wanted.connectors]
+    parts: list[Any] = [decided, asked, plan.prune, plan.label]
+    if wanted.connections:
+        parts.append([(one.name, one.effect, one.version) for one in plan.connections])
+        parts.append([(one.name, dict(one.config)) for one in wanted.connections])
+    content = json.dumps(parts, sort_keys=True).encode()
     return hashlib.scrypt(content, salt=salt, n=1 << 14, r=8, p=1, dklen=32).hex()
 
 
@@ -174,11 +187,16 @@ def same_fingerprint(one: str, other: str) -> bool:
 
 def differing(kept: Mapping[str, Any], plan: SetPlan) -> list[str]:
     """Returns the names of the connectors of which a kept plan says something else than the plan of this moment."""
-    before = {item["name"]: _decided(item) for item in kept["connectors"]}
-    after = {item["name"]: _decided(item) for item in as_json(plan)["connectors"]}
-    return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    before, after = _by_name(kept), _by_name(as_json(plan))
+    return sorted({part[1] for part in {*before, *after} if before.get(part) != after.get(part)})
+
+
+def _by_name(content: Mapping[str, Any]) -> dict[tuple[str, str], Any]:
+    """Returns what is decided about each part of a plan, by its kind and name."""
+    items = [(kind, item) for kind in ("connectors", "connections") for item in content.get(kind, ())]
+    return {(kind, item["name"]): _decided(item) for kind, item in items}
 
 
 def _decided(item: Mapping[str, Any]) -> Any:
-    decided = {member: item[member] for member in ("effect", "version", "changes", "labels")}
+    decided = {member: item.get(member) for member in ("effect", "version", "changes", "labels")}
     return json.loads(json.dumps(decided))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cdcworker.worker.cli.connector_sets import connections
 from cdcworker.worker.cli.render import connector_texts
 from cdcworker.worker.cli.render.output import FoldedText
 
@@ -13,7 +14,9 @@ MARKS = {"created": "+", "changed": "~", "deleted": "-", "unchanged": "="}
 
 def plan_text(content: Mapping[str, Any]) -> FoldedText:
     """Returns a plan: one line per connector with what is below it, and the numbers of each effect at its end."""
-    lines = [line for one in content["connectors"] if one["effect"] != "unchanged" for line in _lines(one)]
+    found = [one for one in content["connections"] if one["effect"] != "unchanged"]
+    lines = [line for one in found for line in connections.lines(one)]
+    lines += [line for one in content["connectors"] if one["effect"] != "unchanged" for line in _lines(one)]
     return FoldedText(_summary(content), "\n".join([*lines, _summary(content)]))
 
 
@@ -32,14 +35,17 @@ def outcome_text(content: Mapping[str, Any]) -> FoldedText:
 
 def export_text(content: Mapping[str, Any]) -> FoldedText:
     lines = [f"{'wrote' if one['changed'] else 'same'} {one['file']}" for one in content["files"]]
-    summary = f"{len(lines)} connectors in {content['folder']}"
+    count = content["connections"]
+    more = f" and {count} connection{'s' * (count != 1)}" if count else ""
+    summary = f"{len(lines) - count} connectors{more} in {content['folder']}"
     return FoldedText(summary, "\n".join([*lines, summary]))
 
 
 def _summary(content: Mapping[str, Any]) -> str:
     counts = content["counts"]
     parts = [f"{counts[effect]} {effect}" for effect in ("created", "changed", "deleted", "unchanged")]
-    refused = sum(any(item["severity"] == "error" for item in one["findings"]) for one in content["connectors"])
+    everything = [*content["connections"], *content["connectors"]]
+    refused = sum(any(item["severity"] == "error" for item in one["findings"]) for one in everything)
     return ", ".join(parts) + (f"; {refused} not valid" if refused else "")
 
 

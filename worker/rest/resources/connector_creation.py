@@ -106,7 +106,7 @@ async def _create(
     if reply.outcome != "ok":
         return reply, ""
     try:
-        connector = api.connector(command.name)
+        connector = api.running(command.name)
         barrier = await offsets.stopped(api, connector)
         with _placed():
             own, notes = await offsets.translated(api, request, connector, changes)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cdcworker.connectors.config.definition import MASK
-from cdcworker.coordinator.model import Connector, DeleteConnector, PutConnector, Reply, TargetState
+from cdcworker.coordinator.log.connections import as_run, connection_name
+from cdcworker.coordinator.model import Connection, Connector, DeleteConnector, PutConnector, Reply, TargetState
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.http import errors as e
 from cdcworker.worker.http.body import parse_labels, read_object, scalar, string_map
@@ -36,7 +37,8 @@ from cdcworker.worker.rest.refusals import refusal
 from cdcworker.worker.rest.resources import connector_creation, offsets
 from cdcworker.worker.rest.routing import Endpoint, flag, wants_details
 from cdcworker.worker.security import secret_retention
-from cdcworker.worker.security.access import caller_of, require, visible
+from cdcworker.worker.security.access import caller_of, require, require_connection, visible
+from cdcworker.worker.validation import connections
 from cdcworker.worker.validation.config_limits import check_count, check_size
 from cdcworker.worker.validation.validate import ValidationReport
 from starlette.requests import Request
@@ -112,7 +114,7 @@ async def get_config(api: ApiContext, request: Request) -> Response:
 async def put_config(api: ApiContext, request: Request) -> Response:
     name = request.path_params["connector"]
     config = named(config_map(await read_object(request)), name)
-    must_exist, version = if_match(api, request, name)
+    must_exist, version = if_match(request, name, api.view().state.connectors.get(name))
     return await submit(api, request, ConfigDraft(name, config, must_exist=must_exist, if_version=version))
 
 
@@ -125,7 +127,7 @@ async def patch_config(api: ApiContext, request: Request) -> Response:
     view = api.view()
     if not view.is_leader and view.state.leader is not None and request.query_params.get(FORWARD) != "false":
         return await forward_to_leader(api, request, view.state.leader.url)
-    _, version = if_match(api, request, name)
+    _, version = if_match(request, name, api.view().state.connectors.get(name))
     deadline, live = time.monotonic() + api.limits.patch_s, True
     while True:
         connector = api.connector(name)
@@ -150,7 +152,7 @@ async def delete(api: ApiContext, request: Request) -> Response:
     """Kafka Connect's 204, with a header that says what stays; `drop` drops slot and publication after the tasks' end."""
     name = request.path_params["connector"]
     kinds = wanted_drops(request)
-    _, version = if_match(api, request, name)
+    _, version = if_match(request, name, api.view().state.connectors.get(name))
     command = DeleteConnector(name, if_version=version)
     missing = f"Connector {name} not found"
     before = api.view()
@@ -215,6 +217,7 @@ async def _dropped(
     if not isinstance(service, DropsLeftovers):
         raise e.not_available("Dropping what a connector leaves")
     view = api.view()
+    connector = as_run(view.state, connector)
     try:
         return await offsets.off_loop(
             api, request, lambda: service.drop(connector, kinds, used_by_others(view, connector))
@@ -249,15 +252,15 @@ async def submit(api: ApiContext, request: Request, draft: ConfigDraft, *, live:
     check_size(draft.config)
     view = api.view()
     stored = view.state.connectors.get(draft.name)
-    if (
-        stored is None
-        and any(MASK in (value or "") for value in draft.config.values())
-        and not view.is_leader
-        and view.state.leader is not None
-    ):
-        # A view that lags behind the leader's may lack the connector whose secret is to be kept.
+    connection = connection_name(draft.config)
+    may_lack = (stored is None and any(MASK in (value or "") for value in draft.config.values())) or (
+        connection and connection not in view.state.connections
+    )
+    if may_lack and not view.is_leader and view.state.leader is not None:
+        # A view that lags behind the leader's may lack the connector whose secret is to be kept, or the connection.
         return await forward_to_leader(api, request, view.state.leader.url)
     config = await api.judge(lambda: unmasked(api, request, draft, stored))
+    await check_connection(api, request, config, stored)
     known_conflict = draft.create_only and stored is not None
     live = live and flag(request.query_params, "validate", default=True) and not known_conflict
     bound = topic_bound(request.scope, draft.name, stored)
@@ -293,6 +296,18 @@ def unmasked(api: ApiContext, request: Request, draft: ConfigDraft, stored: Conn
         known = {name for name in sent if MASK not in (draft.config.get(name) or "")}
         secret_retention.check(request.scope, api.catalog, config, stored.config, known)
     return config
+
+
+async def check_connection(
+    api: ApiContext, request: Request, config: Mapping[str, str | None], stored: Connector | None
+) -> None:
+    """Checks that the caller may use the connection that a config names. RestError 403, CdcError `config.key_beside_connection`."""
+    name = connection_name(config)
+    if name:
+        require_connection(request.scope, "operate", name)
+        if not caller_of(request.scope).may("admin", name):
+            before = stored.config if stored is not None else None
+            await api.judge(lambda: connections.check_beside(api.catalog, config, before))
 
 
 def _command(request: Request, draft: ConfigDraft, config: Mapping[str, str], report: ValidationReport) -> PutConnector:
@@ -392,8 +407,10 @@ def etag(version: int) -> str:
     return f'"{version}"'
 
 
-def if_match(api: ApiContext, request: Request, name: str) -> tuple[bool, int | None]:
-    """Returns (must exist, version) of an If-Match header. Of several versions the current one counts; foreign tags
+def if_match(
+    request: Request, name: str, stored: Connector | Connection | None, kind: str = "connector"
+) -> tuple[bool, int | None]:
+    """Returns (must exist, version) of an If-Match header. Of several versions the one of `stored` counts; foreign tags
     never match."""
     header = request.headers.get("if-match")
     if header is None:
@@ -403,9 +420,8 @@ def if_match(api: ApiContext, request: Request, name: str) -> tuple[bool, int | 
         return True, None
     versions = [int(match[1]) for tag in tags if (match := ETAG.fullmatch(tag))]
     if not versions:
-        raise e.RestError(412, f"If-Match names no version of connector {name}", e.VERSION_MISMATCH)
-    connector = api.view().state.connectors.get(name)
-    current = connector.version if connector else None
+        raise e.RestError(412, f"If-Match names no version of {kind} {name}", e.VERSION_MISMATCH)
+    current = stored.version if stored else None
     return False, current if current in versions else versions[0]
 
 

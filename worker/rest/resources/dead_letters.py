@@ -56,7 +56,7 @@ async def redrive(api: ApiContext, request: Request) -> Response:
 
 
 def _connector_and_service(api: ApiContext, request: Request) -> tuple[Connector, DeadLetters]:
-    connector = api.connector(request.path_params["connector"])
+    connector = api.running(request.path_params["connector"])
     dead_letters = available(api.services.dead_letters, "Dead letters")
     if connector.kind != "sink":
         error = CdcError(NOT_KEPT, f"{connector.name} is a source")

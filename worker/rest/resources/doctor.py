@@ -28,7 +28,7 @@ COMPACTED = DoctorCheck("topics.compacted", "A late reader builds a row from the
 
 async def examine(api: ApiContext, request: Request) -> Response:
     """Each check with what was measured, why it matters, and what mends it; nothing is changed."""
-    connector = api.connector(request.path_params["connector"])
+    connector = api.running(request.path_params["connector"])
     ask, deep = available(api.services.examine, "Examining connectors"), flag(request.query_params, "deep")
     question = {
         "connector": connector.name,

@@ -70,7 +70,7 @@ async def put_labels(api: ApiContext, request: Request) -> Response:
 
 async def _write(api: ApiContext, request: Request, labels: dict[str, str]) -> Response:
     name = request.path_params["connector"]
-    _, version = if_match(api, request, name)
+    _, version = if_match(request, name, api.view().state.connectors.get(name))
     command = PutConnector(name, None, labels=labels, must_exist=True, if_version=version)
 
     def done(reply: Reply) -> Response:

@@ -38,7 +38,7 @@ async def stop(api: ApiContext, request: Request) -> Response:
 
 async def _target(api: ApiContext, request: Request, state: TargetState, code: int) -> Response:
     name = request.path_params["connector"]
-    _, version = if_match(api, request, name)
+    _, version = if_match(request, name, api.view().state.connectors.get(name))
     command = PutConnector(name, None, target_state=state, must_exist=True, if_version=version)
     missing = f"Unknown connector {name}"
     return await carry_out(api, request, command, missing=missing, done=lambda _: Response(status_code=code))

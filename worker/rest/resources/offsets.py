@@ -57,7 +57,7 @@ LONG_MAX = (1 << 63) - 1
 
 async def get_offsets(api: ApiContext, request: Request) -> Response:
     """Answers all that is stored to callers who may see rows, and to others what holds no key of one."""
-    connector = api.connector(request.path_params["connector"], NOT_FOUND)
+    connector = api.running(request.path_params["connector"], NOT_FOUND)
     if _form(request) == DEBEZIUM:
         return await _in_debeziums_form(api, request, connector)
     found = await off_loop(api, request, lambda: api.offsets.read(connector))
@@ -104,7 +104,7 @@ async def _change(api: ApiContext, request: Request, items: list[Any] | None, do
         raise e.no_leader()
     if not view.is_leader:
         return await forward_to_leader(api, request, leader.url)
-    connector = api.connector(name, NOT_FOUND)
+    connector = api.running(name, NOT_FOUND)
     barrier = await stopped(api, connector)
     dry_run = is_dry_run(request)
     changes, notes = await translated(api, request, connector, None if items is None else parse(items, connector.kind))

@@ -16,7 +16,7 @@ from cdcworker.worker.http import errors as e
 from cdcworker.worker.http.body import read_object
 from cdcworker.worker.http.error_members import DETAILS
 from cdcworker.worker.rest.context import ApiContext
-from cdcworker.worker.rest.resources.connectors import config_map, topic_bound
+from cdcworker.worker.rest.resources.connectors import check_connection, config_map, topic_bound
 from cdcworker.worker.rest.routing import Endpoint, flag, wants_details
 from cdcworker.worker.security import secret_retention
 from cdcworker.worker.security.access import require
@@ -121,7 +121,9 @@ async def validate(api: ApiContext, request: Request) -> Response:
 
     live = flag(request.query_params, "validate", default=True)
     bound = topic_bound(request.scope, config.get("name") or "", stored)
-    report = await api.validate(await api.judge(unmasked), live=live, prefixes=bound)
+    full = await api.judge(unmasked)
+    await check_connection(api, request, full, stored)
+    report = await api.validate(full, live=live, prefixes=bound)
     infos = {**await api.judge(report.config_infos), "name": named}
     infos["configs"] = [
         {**each, "definition": shown_definition(each["definition"], request)} for each in infos["configs"]

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 from cdcworker.coordinator.core.events import StandbyChanged, TaskExited, TaskReport
-from cdcworker.coordinator.model import AssignedTask, Connector
+from cdcworker.coordinator.model import AssignedTask, ClusterState, Connector
 from cdcworker.worker.linux.procfs import read_stat
 from cdcworker.worker.processes.warm_standby import StandbyProcesses, session_config, standby_spec
 from cdcworker.worker.protocol.task_spec import ClusterTopics, TaskSpec
@@ -295,7 +295,7 @@ def test_a_worker_wants_one_while_the_cluster_has_a_sink_that_can_use_it():
     from types import SimpleNamespace
 
     def view(*connectors, **more):
-        state = SimpleNamespace(connectors={found.name: found for found in connectors})
+        state = ClusterState(connectors={found.name: found for found in connectors})
         return SimpleNamespace(**{"state": state, "boot_id": "b", "ready": True, "draining": False, **more})
 
     def sink(name, cls, state="RUNNING", **config):

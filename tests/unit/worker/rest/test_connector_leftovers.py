@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from cdcworker.coordinator.model import ClusterState
 from cdcworker.worker.rest.connector_leftovers import left_behind, used_by_others
 
 
@@ -24,12 +25,14 @@ def source(name, host, slot="s", **more):
 @pytest.mark.parametrize("host", ["db", "DB", "db.local", "${env:DB_HOST}", "10.0.0.7"])
 def test_a_slot_that_another_connector_names_is_spared_however_its_server_is_written(host):
     own, other = source("own", host), source("other", "db")
-    view = SimpleNamespace(state=SimpleNamespace(connectors={"own": own, "other": other}))
+    view = SimpleNamespace(state=ClusterState(connectors={"own": own, "other": other}))
     assert used_by_others(view, own) == {("slot", "s"), ("publication", "s_pub")}
 
 
 def test_topics_from_before_a_reset_are_left_too():
-    view = SimpleNamespace(topics={"own": frozenset({"now"})}, former_topics={"own": frozenset({"now", "before"})})
+    view = SimpleNamespace(
+        state=ClusterState(), topics={"own": frozenset({"now"})}, former_topics={"own": frozenset({"now", "before"})}
+    )
     assert left_behind(view, source("own", "db"))["topics"] == ["before", "now"]
     sink = SimpleNamespace(name="own", kind="sink", config={"connector.class": "file-sink"})
     assert "topics" not in left_behind(view, sink)
@@ -38,5 +41,5 @@ def test_topics_from_before_a_reset_are_left_too():
 def test_what_no_other_connector_names_is_not_spared():
     own, other = source("own", "db"), source("other", "db", slot="t")
     broken = SimpleNamespace(name="broken", kind="source", config={"connector.class": "no.such.Class"})
-    view = SimpleNamespace(state=SimpleNamespace(connectors={"own": own, "other": other, "broken": broken}))
+    view = SimpleNamespace(state=ClusterState(connectors={"own": own, "other": other, "broken": broken}))
     assert used_by_others(view, own) == set()

@@ -413,7 +413,7 @@ def test_the_clusters_picture(client, cluster):
         "draining": False,
         "returns": False,
         "capacity": 1,
-        "protocol": 4,
+        "protocol": 5,
         "version": "0.1.0",
         "tasks": 2,
     }

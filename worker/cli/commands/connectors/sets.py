@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.cli.client.connector_files import read_object
 from cdcworker.worker.cli.client.remote import RemoteCluster, complete_names, remote_command
 from cdcworker.worker.cli.connector_sets import cluster, texts
-from cdcworker.worker.cli.connector_sets.files import WantedConnector, read_set, write_connector
+from cdcworker.worker.cli.connector_sets.files import WantedSet, read_set, write_connection, write_connector
 from cdcworker.worker.cli.connector_sets.plan import (
     FORM,
     SetPlan,
@@ -123,9 +122,11 @@ def export(remote: RemoteCluster, folder: Path, names: tuple[str, ...]) -> None:
     """
     found = cluster.exported(remote, names)
     folder.mkdir(parents=True, exist_ok=True)
+    shared = [] if names else cluster.exported_connections(remote)
     written = [write_connector(folder, body) for body in found]
+    written += [write_connection(folder, body) for body in shared]
     files = [{"file": str(path), "changed": changed} for path, changed in written]
-    remote.tell({"folder": str(folder), "files": files}, texts.export_text)
+    remote.tell({"folder": str(folder), "files": files, "connections": len(shared)}, texts.export_text)
 
 
 def _label(text: str | None, *, prune: bool) -> tuple[str, str]:
@@ -150,13 +151,13 @@ def _confirm(remote: RemoteCluster, found: SetPlan) -> None:
     click.confirm("Do this?", abort=True, err=True)
 
 
-def _keep(out: Path, found: SetPlan, wanted: Sequence[WantedConnector]) -> None:
+def _keep(out: Path, found: SetPlan, wanted: WantedSet) -> None:
     salt = os.urandom(SALT_BYTES)
     kept = {**as_json(found), "salt": salt.hex(), "fingerprint": fingerprint(found, wanted, salt)}
     out.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def _check_kept(remote: RemoteCluster, path: Path, found: SetPlan, wanted: Sequence[WantedConnector]) -> None:
+def _check_kept(remote: RemoteCluster, path: Path, found: SetPlan, wanted: WantedSet) -> None:
     """Refuses a kept plan where files, options or cluster have changed since."""
     kept: dict[str, Any] = read_object(path)
     try:

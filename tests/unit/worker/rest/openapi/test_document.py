@@ -51,6 +51,7 @@ CHECKS = [
 ]
 NAMES = {
     "connector": ["run", "stop", "paused", "a/b%;ü"],
+    "connection": ["used", "free", "none"],
     "plugin": ["fake", "drain", "com.example.FakeConnector"],
     "logger": ["root", "cdcworker.fuzzed"],
     "subject": ["p.orders-value"],
@@ -120,6 +121,9 @@ def fuzzed(connect, cluster, herder, kept, schemas):
     cluster.add("a/b%;ü")
     cluster.add("paused", target_state="PAUSED", kind="sink")
     cluster.add("stop", target_state="STOPPED")
+    cluster.connect("used")
+    cluster.connect("free")
+    cluster.add("names", {"connection": "used"})
     cluster.plan("run", "RUNNING", "FAILED", None)
     sets = {**cluster.state.task_sets, "stop": TaskSet("inc-1", 0, (), task_epoch=7)}
     cluster.state = replace(cluster.state, task_sets=sets)

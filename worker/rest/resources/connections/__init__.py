@@ -1,0 +1,1 @@
+"""Which requests do connections answer, the logins that connectors share?"""
