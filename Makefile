@@ -187,7 +187,7 @@ audit: env
 # The locks, anew, from what pyproject.toml asks for; needs uv.
 locks:
 	@for name in all worker spark; do \
-	  case $$name in all) more=--all-extras;; worker) more="--extra redis --extra nats -c locks/all.txt";; spark) more="--extra spark --extra java --extra s3 --extra gcs --extra azure --extra mysql --extra clickhouse --extra redis --extra nats -c locks/all.txt";; esac; \
+	  case $$name in all) more=--all-extras;; worker) more="--extra redis --extra nats -c locks/all.txt";; spark) more="--extra spark --extra java --extra s3 --extra gcs --extra azure --extra mysql --extra clickhouse --extra duckdb --extra redis --extra nats -c locks/all.txt";; esac; \
 	  uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header -p 3.11 --universal -q $$more -o locks/$$name.txt >/dev/null || exit 1; \
 	done
 	@uv pip compile locks/converter.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \

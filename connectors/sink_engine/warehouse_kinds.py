@@ -9,13 +9,14 @@ from cdcworker.connectors.api.abilities import RoleOption, RoleRequest
 from cdcworker.connectors.config.definition import ConfigKey
 from cdcworker.connectors.sql_script import ScriptStep
 from cdcworker.connectors.warehouses.clickhouse.kind import CLICKHOUSE
+from cdcworker.connectors.warehouses.duckdb.kind import DUCKDB
 from cdcworker.connectors.warehouses.kind import WarehouseKind
 from cdcworker.connectors.warehouses.lake.kind import DELTA, ICEBERG
 from cdcworker.connectors.warehouses.mysql.kind import MYSQL
 from cdcworker.connectors.warehouses.parquet.kind import PARQUET
 from cdcworker.connectors.warehouses.postgres.kind import POSTGRES
 
-KINDS: Final[tuple[WarehouseKind, ...]] = (POSTGRES, MYSQL, CLICKHOUSE, PARQUET, ICEBERG, DELTA)
+KINDS: Final[tuple[WarehouseKind, ...]] = (POSTGRES, MYSQL, CLICKHOUSE, DUCKDB, PARQUET, ICEBERG, DELTA)
 """In the order in which users see them; the first is the default. A new kind is one more entry."""
 DEFAULT: Final = KINDS[0].name
 _ROLE_SCRIPTS: Final = {kind.name: kind.role_script for kind in KINDS if kind.role_script is not None}

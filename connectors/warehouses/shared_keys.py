@@ -76,7 +76,7 @@ PATH: Final = ConfigKey(
     importance="HIGH",
     group=GROUP,
     validator=lambda value: None if not value or value.startswith("/") else store_problem(value),
-    doc="Folder of the tables of a Parquet warehouse or a lake, in one that the worker opens to connectors. Parquet and"
+    doc="Folder of the tables of a Parquet warehouse or a lake, or the file of DuckDB, in one that the worker opens to connectors. Parquet and"
     " Delta may lie in a bucket, s3://bucket/prefix; the keys warehouse.s3 say where that is. A lake may lie in another store, named by a"
     " URI that Spark's Hadoop client opens: the page on Iceberg lists the schemes.",
     connects=True,

@@ -4,6 +4,7 @@ leave them; keys of rows where something differs."""
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -121,6 +122,31 @@ class LakeTarget:
         names = [*dict.fromkeys([*(item.target.name for item in plan.columns), *([position] if position else [])])]
         table = self._writer.read(place, self._found[place], names, read, columns)
         for batch in table.to_batches():
+            yield from zip(*(batch.column(at).to_pylist() for at in range(batch.num_columns)), strict=True)
+
+
+class RowsHere(ABC):
+    """A side whose rows are read, and their texts made, in this process."""
+
+    keys_at_once: Final = 1 << 20
+    """They are looked for in one pass over the table, however many there are."""
+
+    @abstractmethod
+    def _batches(self, plan: ComparisonPlan) -> Iterator[pa.RecordBatch]:
+        """Yields the columns of a comparison of all rows that count."""
+
+    def sums(self, plan: ComparisonPlan, span: KeySpan, chosen: Sequence[int] | None = None) -> Mapping[int, SpanSum]:
+        return sums_of(self._ask(plan, TableReading.of(plan, span, chosen).sums))
+
+    def rows(self, plan: ComparisonPlan, span: KeySpan, chosen: Sequence[int]) -> Mapping[Key, KeyState]:
+        return states_of(self._ask(plan, TableReading.of(plan, span, None, frozenset(chosen)).rows))
+
+    def rows_of(self, plan: ComparisonPlan, keys: Sequence[Key]) -> Mapping[Key, KeyState]:
+        reading = TableReading.of(plan, KeySpan(), None, None, frozenset(map(tuple, keys)))
+        return states_of(self._ask(plan, reading.rows))
+
+    def _ask(self, plan: ComparisonPlan, read: Work) -> Iterator[tuple[Any, ...]]:
+        for batch in read(self._batches(plan)):
             yield from zip(*(batch.column(at).to_pylist() for at in range(batch.num_columns)), strict=True)
 
 

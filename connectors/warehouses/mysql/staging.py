@@ -19,14 +19,11 @@ from cdcworker.connectors.api.table_batch import (
     TableBatch,
 )
 from cdcworker.connectors.arrow.array_ops import one
-from cdcworker.connectors.sink_errors import TARGET_VALUE
-from cdcworker.connectors.warehouses import arrow_types
 from cdcworker.connectors.warehouses.mysql import load, statements, values, version_statements
 from cdcworker.connectors.warehouses.mysql.connection import BOOKKEEPING
-from cdcworker.connectors.warehouses.sql.stage_rows import bits_of
+from cdcworker.connectors.warehouses.sql.stage_rows import bits_of, check_key, flags_of
 from cdcworker.connectors.warehouses.sql.target_table import KEPT, ORIGIN_KEY, STAGE_KEY
 from cdcworker.connectors.warehouses.sql.versions import StagedBatch
-from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import thread_pool
 
 if TYPE_CHECKING:
@@ -111,7 +108,7 @@ def _staged(
     columns = _values(target, rows)
     columns[POSITION] = one(rows[POSITION])
     if unchanged:
-        columns[KEPT] = _flags(unchanged)
+        columns[KEPT] = flags_of(unchanged)
     if keep_key:
         columns[STAGE_KEY] = hashed(one(rows[KEY]))
     if origins is not None:
@@ -224,22 +221,12 @@ def append(connection: Connection, target: statements.TargetTable, batch: TableB
 
 
 def _values(target: statements.TargetTable, rows: pa.Table) -> dict[str, Any]:
-    _check_key(target, rows)
+    check_key(target, rows)
     return {
         column.name: values.to_mysql(one(rows[column.field]), column, target.types[column.name])
         for column in target.columns
         if column.field in rows.column_names
     }
-
-
-def _check_key(target: statements.TargetTable, rows: pa.Table) -> None:
-    """Refuses rows whose key has a day or a time that the server cannot hold: the nearest one may be another row's."""
-    for column in target.columns:
-        if column.name not in target.key or column.field not in rows.column_names:
-            continue
-        if arrow_types.is_clipped(one(rows[column.field]), column):
-            where = {"table": target.name, "column": column.name}
-            raise CdcError(TARGET_VALUE, "a key has a day or a time past what the server holds", where=where)
 
 
 def hashed(keys: pa.Array) -> pa.Array:
@@ -248,15 +235,3 @@ def hashed(keys: pa.Array) -> pa.Array:
 
     found = (None if key is None else hashlib.sha256(key).digest() for key in keys.to_pylist())
     return pa.array(found, pa.binary())
-
-
-def _flags(unchanged: Mapping[str, Any]) -> Any:
-    """A digit per column, 1 where it is kept; null where nothing is."""
-    import numpy as np
-    import pyarrow as pa
-
-    matrix = np.stack([np.asarray(flags, np.bool_) for flags in unchanged.values()], axis=1)
-    digits = np.ascontiguousarray(matrix.astype(np.uint8) + ord("0"))
-    ends = np.arange(len(digits) + 1, dtype=np.int32) * digits.shape[1]
-    some = pa.array(matrix.any(axis=1)).buffers()[1]
-    return pa.Array.from_buffers(pa.binary(), len(digits), [some, pa.py_buffer(ends), pa.py_buffer(digits)])

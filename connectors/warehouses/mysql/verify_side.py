@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,19 +12,14 @@ from cdcworker.connectors.api.table_batch import DELETED, IS_CURRENT, POSITION
 from cdcworker.connectors.mysql_client.login import Login
 from cdcworker.connectors.verify.canonical_text import VerifiedColumn
 from cdcworker.connectors.verify.databases import (
-    KeyState,
     LedgerGoal,
-    SpanSum,
     TableFailed,
     VerifyLimits,
     begin_at_goal,
-    states_of,
-    sums_of,
 )
 from cdcworker.connectors.verify.lake_texts import CLIENT
-from cdcworker.connectors.verify.plan import ComparisonPlan, Key, SideTable
-from cdcworker.connectors.verify.sql import KeySpan
-from cdcworker.connectors.warehouses.lake.verify_side import TableReading
+from cdcworker.connectors.verify.plan import ComparisonPlan, SideTable
+from cdcworker.connectors.warehouses.lake.verify_side import RowsHere
 from cdcworker.connectors.warehouses.mysql import found_tables, statements, types
 from cdcworker.connectors.warehouses.mysql.connection import opened
 from cdcworker.connectors.warehouses.mysql.errors import from_pymysql
@@ -46,14 +41,10 @@ _LAKE_TYPE: Final[Mapping[str, str]] = {
     "double": "double",
     "date": "day",
 }
-Work = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 
-class MySqlTarget:
+class MySqlTarget(RowsHere):
     """`sink` is the name under which the ledger knows it; `position` the name of the column of positions."""
-
-    keys_at_once: Final = 1 << 20
-    """They are looked for in one pass over the table, however many there are."""
 
     def __init__(self, login: Login, sink: str, position: str = POSITION) -> None:
         self._connection = opened(login, APPLICATION)
@@ -122,21 +113,6 @@ class MySqlTarget:
             self._connection.close()
 
     # -- reading ------------------------------------------------------------------------------------------------------
-
-    def sums(self, plan: ComparisonPlan, span: KeySpan, chosen: Sequence[int] | None = None) -> Mapping[int, SpanSum]:
-        return sums_of(self._ask(plan, TableReading.of(plan, span, chosen).sums))
-
-    def rows(self, plan: ComparisonPlan, span: KeySpan, chosen: Sequence[int]) -> Mapping[Key, KeyState]:
-        return states_of(self._ask(plan, TableReading.of(plan, span, None, frozenset(chosen)).rows))
-
-    def rows_of(self, plan: ComparisonPlan, keys: Sequence[Key]) -> Mapping[Key, KeyState]:
-        return states_of(
-            self._ask(plan, TableReading.of(plan, KeySpan(), None, None, frozenset(map(tuple, keys))).rows)
-        )
-
-    def _ask(self, plan: ComparisonPlan, read: Work) -> Iterator[tuple[Any, ...]]:
-        for batch in read(self._batches(plan)):
-            yield from zip(*(batch.column(at).to_pylist() for at in range(batch.num_columns)), strict=True)
 
     def _batches(self, plan: ComparisonPlan) -> Iterator[pa.RecordBatch]:
         """Yields the rows that are there; those that a soft delete left are not, nor are versions that have ended."""

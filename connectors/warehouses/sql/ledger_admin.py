@@ -39,6 +39,8 @@ class LedgerStatements:
     put: str
     """Sets an offset, with an epoch where the partition is new. It leaves no last applied position, which the records to come may be
     older than."""
+    fences: str = _FENCE_EPOCHS
+    """The epochs of all tasks of a sink, which is its only parameter; they are locked."""
 
 
 class SqlLedgerAdmin(ABC, Generic[C]):
@@ -90,7 +92,9 @@ class SqlLedgerAdmin(ABC, Generic[C]):
     def _fence(self, connection: C) -> None:
         """Both tables hold epochs: a task that has never written a batch stands in the first one only."""
         sink, epoch = self._access.connector, self._access.epoch
-        rows = [row for text in (_FENCE_EPOCHS, self.statements.epochs) for row in connection.ask(text, (sink,))]
+        rows = [
+            row for text in (self.statements.fences, self.statements.epochs) for row in connection.ask(text, (sink,))
+        ]
         if any((task_epoch, attempt) > epoch for task_epoch, attempt in rows):
             raise CdcError(FENCED, "a newer task has started meanwhile", where={"sink": sink})
         for statement in _RAISE:

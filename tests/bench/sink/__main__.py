@@ -24,7 +24,7 @@ from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 
 from ..measure import cpu_s, finish, tree, wait
-from . import clickhouse, mysql, object_store
+from . import clickhouse, duckdb_file, mysql, object_store
 from . import equal as whole
 from . import lakes as lakes
 from . import verify as verify
@@ -266,7 +266,7 @@ def main() -> None:
     parser.add_argument(
         "--parts",
         default="decode,read,postgres,postgres_scd2,parquet,tables,hot,staging,visible,verify,iceberg,delta,iceberg_large,delta_large,"
-        "object_store,mysql,clickhouse",
+        "object_store,mysql,clickhouse,duckdb",
     )
     parser.add_argument("--keep", type=Path, help="keep the sinks' logs here")
     options = parser.parse_args()
@@ -286,7 +286,7 @@ def main() -> None:
             postgres.create_database("warehouse")
             stage = Stage(root, postgres, kafka, Feed(kafka.bootstrap, SCHEMAS))
             try:
-                if {"postgres", "postgres_scd2", "parquet", "read", "mysql", "clickhouse"} & set(parts):
+                if {"postgres", "postgres_scd2", "parquet", "read", "mysql", "clickhouse", "duckdb"} & set(parts):
                     workload = Workload("bench", options.tables, options.changes // 5, options.changes)
                     began = time.monotonic()
                     slices = stage.feed.load(workload)
@@ -302,6 +302,8 @@ def main() -> None:
                     figures |= mysql.part(stage, workload, slices, options.rounds, told)
                 if "clickhouse" in parts:
                     figures |= clickhouse.part(stage, workload, slices, options.rounds, told)
+                if "duckdb" in parts:
+                    figures |= duckdb_file.part(stage, workload, slices, options.rounds, told)
                 if "postgres_scd2" in parts:
                     figures |= told(scd2_part(stage, workload, options.rounds))
                 if "parquet" in parts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import statistics
 import sys
 import time
@@ -14,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 from cdcworker.connectors.warehouses.clickhouse.client import Client
 from cdcworker.connectors.warehouses.clickhouse.writer import ClickHouseWriter
-from pyarrow import csv
 
 from tests.clickhouse.server import HOST, ClickHouseServer, find_engine
 
@@ -57,23 +55,13 @@ def part(
 
 def _piece(number: int, piece: Slice) -> Piece:
     """A piece as the engine takes it: made before the clock runs."""
-    plain = {**{field.name: field.type for field in whole.SCHEMA}, "amount": pa.decimal128(10, 2)}
-    options = csv.ConvertOptions(column_types=plain, true_values=["True"], false_values=["False"])
-    read = csv.ReadOptions(column_names=whole.SCHEMA.names)
     rows, gone = {}, {}
     for at, text in piece.rows.items():
         if text:
-            table = csv.read_csv(
-                io.BytesIO(text),
-                read_options=read,
-                convert_options=options,
-                parse_options=csv.ParseOptions(delimiter="\t"),
-            )
-            rows[at] = _versions(table, number, 0)
+            rows[at] = _versions(whole.parsed(text), number, 0)
     for at, text in piece.gone.items():
         if text:
-            ids = pa.array([int(line) for line in text.split()], pa.int64())
-            gone[at] = _versions(pa.table({"id": ids}), number, 1)
+            gone[at] = _versions(whole.parsed_ids(text), number, 1)
     return rows, gone, piece.changes
 
 

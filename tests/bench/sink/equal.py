@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -10,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from cdcworker.connectors.api.table_batch import OP, POSITION, UNCHANGED
 from cdcworker.connectors.api.table_writer import TargetRows
+from pyarrow import csv
 
 from .load import COLUMNS, Workload, values
 
@@ -68,3 +70,19 @@ def check(found: pa.Table, workload: Workload, at: int, name: str) -> None:
         differ = [column for column in workload.names if not there[column].equals(wanted[column])]
         sys.exit(f"{name} differs from what was sent in {', '.join(differ)}")
     sys.exit(f"{name} has {there.num_rows} rows, or others, where {wanted.num_rows} were sent")
+
+
+def parsed(text: bytes) -> pa.Table:
+    """Returns rows of the workload, which are PostgreSQL's text, in Arrow's types: made before a clock runs."""
+    plain = {**{field.name: field.type for field in SCHEMA}, "amount": pa.decimal128(10, 2)}
+    return csv.read_csv(
+        io.BytesIO(text),
+        read_options=csv.ReadOptions(column_names=SCHEMA.names),
+        convert_options=csv.ConvertOptions(column_types=plain, true_values=["True"], false_values=["False"]),
+        parse_options=csv.ParseOptions(delimiter="\t"),
+    )
+
+
+def parsed_ids(text: bytes) -> pa.Table:
+    """Returns the keys of deleted rows."""
+    return pa.table({"id": pa.array([int(line) for line in text.split()], pa.int64())})

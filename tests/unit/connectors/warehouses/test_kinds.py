@@ -32,7 +32,7 @@ def test_no_module_outside_the_warehouses_names_a_kind():
 def test_the_key_that_names_the_kind_takes_every_kind_and_no_other():
     key = CONFIG_DEF.keys["warehouse"]
     assert key.default == DEFAULT == "postgres"
-    names = ["postgres", "mysql", "clickhouse", "parquet", "iceberg", "delta"]
+    names = ["postgres", "mysql", "clickhouse", "duckdb", "parquet", "iceberg", "delta"]
     assert list(key.recommended) == [kind.name for kind in KINDS] == names
     assert key.validator("snowflake") is not None
     assert all(key.validator(kind.name) is None for kind in KINDS)

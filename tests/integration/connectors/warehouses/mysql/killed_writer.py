@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from typing import Any
 
 from cdcworker.connectors.api.table_batch import VisibleThrough
 from cdcworker.connectors.mysql_client.login import Login
@@ -50,8 +51,7 @@ def wanted() -> list[tuple[object, ...]]:
     ]
 
 
-def write(login: Login, epoch: int, together: bool) -> None:
-    writer = MySqlWriter(login, "sink")
+def write(writer: Any, epoch: int, together: bool) -> None:
     writer.fence((epoch, 0))
     writer.claim(TOPICS)
     stream, whole = records(), len(records().records)
@@ -65,4 +65,5 @@ def write(login: Login, epoch: int, together: bool) -> None:
 
 
 if __name__ == "__main__":
-    write(Login("127.0.0.1", int(sys.argv[1]), "cdc", sys.argv[2]), int(sys.argv[3]), sys.argv[4] == "together")
+    login = Login("127.0.0.1", int(sys.argv[1]), "cdc", sys.argv[2])
+    write(MySqlWriter(login, "sink"), int(sys.argv[3]), sys.argv[4] == "together")
