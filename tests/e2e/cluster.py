@@ -66,17 +66,28 @@ class Worker:
         return [self.pid, *descendants(self.pid)]
 
 
+@dataclass(frozen=True)
+class Names:
+    """What a cluster is called by, and two databases that are there."""
+
+    group: str
+    source_db: str
+    warehouse_db: str
+
+
 class Cluster:
     """`start_worker` as often as wanted; `rest` asks any worker that is alive."""
 
-    def __init__(self, kafka: EmbeddedKafka, postgres: EmbeddedPostgres, directory: Path) -> None:
+    def __init__(
+        self, kafka: EmbeddedKafka, postgres: EmbeddedPostgres, directory: Path, names: Names | None = None
+    ) -> None:
+        """Without `names` the cluster is new, and so are its databases."""
         self.kafka = kafka
         self.postgres = postgres
         self.directory = directory
-        self.group = f"e2e-{uuid.uuid4().hex[:8]}"
         self.workers: dict[str, Worker] = {}
-        self.source_db = postgres.create_database()
-        self.warehouse_db = postgres.create_database()
+        chosen = names or Names(f"e2e-{uuid.uuid4().hex[:8]}", postgres.create_database(), postgres.create_database())
+        self.group, self.source_db, self.warehouse_db = chosen.group, chosen.source_db, chosen.warehouse_db
 
     def start_worker(self, *, name: str = "", env: Mapping[str, str] | None = None, **properties: str) -> Worker:
         """`env` may lead to another build of the program."""
