@@ -27,6 +27,8 @@ from tests.waiting import pause
 PASSWORD = "a password of no use anywhere else"
 SESSION_S = 6.0
 """The broker's minimum: tests wait less."""
+START_S = 60.0
+"""How long a worker may take until it answers."""
 
 
 def wait(what: str, condition: Callable[[], object], timeout_s: float = 60.0, poll_s: float = 0.1) -> None:
@@ -82,6 +84,7 @@ class Cluster:
         self, kafka: EmbeddedKafka, postgres: EmbeddedPostgres, directory: Path, names: Names | None = None
     ) -> None:
         """Without `names` the cluster is new, and so are its databases."""
+        self.start_s = START_S
         self.kafka = kafka
         self.postgres = postgres
         self.directory = directory
@@ -109,7 +112,7 @@ class Cluster:
         child = Program(worker_id, argv, self.directory / f"{worker_id}.log", env=env)
         worker = Worker(worker_id, f"http://127.0.0.1:{port}", child)
         self.workers[worker_id] = worker
-        wait(f"{worker_id} is ready", lambda: self.healthy(worker))
+        wait(f"{worker_id} is ready", lambda: self.healthy(worker), self.start_s)
         return worker
 
     def healthy(self, worker: Worker) -> bool:

@@ -210,8 +210,8 @@ class Part:
             self._hit(fault(self.known.seed, self.known.next_fault))
         self._compare()
 
-    def note_end(self, *, ended: bool) -> None:
-        self._note(self.known, ended=ended)
+    def note_end(self) -> None:
+        self._note(self.known, ended=True)
 
     def _hit(self, one: Fault) -> None:
         deadline = time.monotonic() + one.wait_s
@@ -319,7 +319,7 @@ def run(given: argparse.Namespace, ending: threading.Event) -> int:
         if watch is not None:
             watch.stop()
         if part is not None:
-            part.note_end(ended=failure is None)
+            part.note_end()
             known = part.known
         stack.stop()
     if failure is not None:

@@ -107,7 +107,7 @@ class PostgresBank(Bank):
 
     def columns(self, connection: Any) -> list[str]:
         told = (
-            "select attname from pg_attribute where attrelid = 'offers'::regclass and attname like 'c%%'"
+            "select attname from pg_attribute where attrelid = 'offers'::regclass and attname like 'c%%' and attnum > 0"
             " and not attisdropped order by attnum"
         )
         return [name for (name,) in run(connection, told, ())]

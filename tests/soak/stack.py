@@ -44,6 +44,8 @@ MARIADB_SETTINGS: Final = {
     "innodb-flush-log-at-trx-commit": "1",
 }
 PORT_S: Final = 60.0
+START_S: Final = 300.0
+"""How long a worker may take until it answers, on a machine that does much else."""
 
 
 class KeptPostgres(EmbeddedPostgres):
@@ -104,6 +106,7 @@ class Stack:
             self._begin()
         (self.folder / "workers").mkdir(exist_ok=True)
         self._cluster = Cluster(self.kafka, self.postgres, self.folder / "workers", self._names)
+        self._cluster.start_s = START_S
         for name in WORKERS:
             self.start_worker(name)
         if not (self.folder / "submitted").exists():
