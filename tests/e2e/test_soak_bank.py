@@ -54,7 +54,7 @@ def test_a_client_whose_connections_are_terminated_knows_what_it_committed(postg
     client = clients(bank)
     end = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = %s and datname = %s"
     with psycopg.connect(postgres.dsn(), autocommit=True) as connection:
-        for _ in range(20):
+        for _ in range(8):
             more(client, 10)
             connection.execute(end, (client.name, database))
     more(client, 10)

@@ -20,8 +20,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import psycopg
+import pymysql
 from cdcworker.schemas.errors import CdcError
+from confluent_kafka import KafkaException
 
 from tests.tier import ROOT, commit
 
@@ -48,6 +51,13 @@ PLANTED_S: Final = 20.0
 HELD_S: Final = 120.0
 SAMPLE_S: Final = 20.0
 SUMS_S: Final = 0.5
+
+
+STUCK: Final = (
+    *(AssertionError, CdcError, OSError, ValueError),
+    *(psycopg.Error, pymysql.Error, KafkaException, httpx.HTTPError),
+)
+"""What is raised where a part does not answer or come back in time."""
 
 
 class SoakFailedError(Exception):
@@ -84,10 +94,8 @@ class Watch:
         self._ending.set()
         for client in self.clients.values():
             client.stop()
-        if self.sums.is_alive():
-            self.sums.stop()
+        self.sums.stop()
         self._topics.stop()
-        self._positions_path.parent.mkdir(exist_ok=True)
         self.positions.save(self._positions_path)
 
     def look(self) -> None:
@@ -97,6 +105,8 @@ class Watch:
                 raise SoakFailedError(
                     "stuck", f"{thread.name} has ended: {type(thread.error).__name__}: {thread.error}"
                 )
+        if ended := [one.id for one in self._stack.cluster.workers.values() if not one.process.alive()]:
+            raise SoakFailedError("stuck", f"worker {', '.join(ended)} has ended by itself")
         if self.positions.wrong:
             kind = "doubled" if " twice" in self.positions.wrong[0] else "order"
             raise SoakFailedError(kind, f"{len(self.positions.wrong)} positions, first: {self.positions.wrong[0]}")
@@ -106,7 +116,8 @@ class Watch:
             )
 
     def compare(self, timeout_s: float = CATCH_UP_S) -> None:
-        """Holds the clients; then source and ledger, targets and source have to be equal, and the topics read to their ends."""
+        """Holds the clients; then source and ledger, targets and source have to be equal, and the topics read to their ends.
+        SoakFailedError where something is not so and has not changed for `timeout_s`."""
         with contextlib.ExitStack() as held:
             for client in self.clients.values():
                 held.enter_context(client.held(HELD_S))
@@ -313,7 +324,7 @@ def run(given: argparse.Namespace, ending: threading.Event) -> int:
         part.run(given.minutes * 60 if given.minutes else float("inf"), plant_loss=given.plant_loss)
     except SoakFailedError as exc:
         failure = (exc.kind, str(exc))
-    except (AssertionError, CdcError, TimeoutError, ValueError) as exc:
+    except STUCK as exc:
         failure = ("stuck", f"{type(exc).__name__}: {exc}")
     finally:
         if watch is not None:

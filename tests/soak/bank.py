@@ -175,7 +175,8 @@ class Client(threading.Thread):
 
     def stop(self) -> None:
         self._ending.set()
-        self.join(LOST_S)
+        if self.is_alive():
+            self.join(LOST_S)
 
     @contextlib.contextmanager
     def held(self, timeout_s: float) -> Iterator[None]:
@@ -196,6 +197,7 @@ class Client(threading.Thread):
                 self._connection = self._bank.connect(self.name)
                 self._settle()
                 self._columns = self._bank.columns(self._connection)
+                self._connection.commit()
             if time.monotonic() >= self._ddl_at:
                 self._alter()
             else:

@@ -93,19 +93,18 @@ def postgres_rows(dsn: str, table: str) -> Rows:
 
 
 def parquet_rows(folder: Path) -> Rows:
-    """Returns the rows of the files that the newest manifest names; none where there is none yet."""
+    """Returns the rows of the files that the newest manifest names; none where there is none yet, or where its files have
+    been replaced meanwhile."""
     from pyarrow import parquet
 
     manifests = sorted((folder / "_cdc").glob("*.json"))
-    if not manifests:
+    try:
+        named = json.loads(manifests[-1].read_text())["files"]
+        tables = [parquet.ParquetFile(folder / file["path"]).read() for file in named]
+    except (IndexError, FileNotFoundError):
         return [], []
-    names: list[str] = []
-    rows: list[tuple[Any, ...]] = []
-    for file in json.loads(manifests[-1].read_text())["files"]:
-        table = parquet.ParquetFile(folder / file["path"]).read()
-        names = names if set(names) >= set(table.column_names) else [*dict.fromkeys([*names, *table.column_names])]
-        rows += [tuple(row.get(name) for name in names) for row in table.to_pylist()]
-    return names, [(*row, *[None] * (len(names) - len(row))) for row in rows]
+    names = list(dict.fromkeys(name for table in tables for name in table.column_names))
+    return names, [tuple(row.get(name) for name in names) for table in tables for row in table.to_pylist()]
 
 
 @dataclass
@@ -182,7 +181,8 @@ class TopicReader(threading.Thread):
 
     def stop(self) -> None:
         self._ending.set()
-        self.join(30)
+        if self.is_alive():
+            self.join(30)
 
     def _refused(self, message: Any) -> None:
         if message.error().code() == KafkaError._PARTITION_EOF:
@@ -218,7 +218,8 @@ class SumReader(threading.Thread):
 
     def stop(self) -> None:
         self._ending.set()
-        self.join(30)
+        if self.is_alive():
+            self.join(30)
 
     def _look(self, connection: Any) -> None:
         for table, wanted in self._sums.items():

@@ -16,7 +16,7 @@ from .bank import TABLES, run
 from .schedule import Fault
 from .stack import SINKS, SOURCES, SPARK_SINKS, Stack
 
-GONE_S: Final = 60.0
+GONE_S: Final = 120.0
 DRAINED_S: Final = 120.0
 PATIENT: Final = 2.5
 """Sessions that a pause lasts which is meant to outlive them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -97,7 +98,11 @@ class Stack:
     def start(self) -> None:
         """Starts servers and workers, and submits the connectors once."""
         new = not self._told.exists()
-        if not new:
+        if new:
+            # A part that was killed this early has left servers that are not whole.
+            for folder in (self.kafka.directory, self.postgres.directory, self.mariadb.directory, self.lake):
+                shutil.rmtree(folder, ignore_errors=True)
+        else:
             self._take(json.loads(self._told.read_text()))
         self.kafka.start()
         self.postgres.start()
