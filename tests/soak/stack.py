@@ -104,9 +104,10 @@ class Stack:
                 shutil.rmtree(folder, ignore_errors=True)
         else:
             self._take(json.loads(self._told.read_text()))
-        self.kafka.start()
+        self.kafka.launch()
         self.postgres.start()
         self.mariadb.start()
+        self.kafka.await_ready()
         if new:
             self._begin()
         (self.folder / "workers").mkdir(exist_ok=True)
@@ -213,7 +214,7 @@ class Stack:
             **address_of("warehouse", writer, PASSWORD),
             "consistency": "source",
             "trigger.interval.ms": "1000",
-            "spark.driver.memory": "512m",
+            "spark.driver.memory": "640m",
             "spark.cores": "1",
         }
 
@@ -224,7 +225,7 @@ class Stack:
             "warehouse": "parquet",
             "warehouse.path": str(self.lake),
             "trigger.interval.ms": "5000",
-            "spark.driver.memory": "512m",
+            "spark.driver.memory": "640m",
             "spark.cores": "1",
         }
 
