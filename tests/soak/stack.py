@@ -124,7 +124,7 @@ class Stack:
         return {"postgres": PostgresBank(self.postgres, SOURCE_DB), "mariadb": MariaDbBank(self.mariadb, MARIADB_DB)}
 
     def start_worker(self, name: str) -> None:
-        self.cluster.start_worker(name=name, sink_standby="0", file_connector_paths=str(self.lake))
+        self.cluster.start_worker(name=name, sink_standby="0", file_connector_paths=str(self.folder))
 
     def stop(self) -> None:
         if self._cluster is not None:
