@@ -22,7 +22,7 @@ REDIS := $(VENV)/redis
 BROWSER := $(VENV)/browser
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
-.PHONY: env jars servers converter clients browser demo test test-long long-age bench bench-source bench-mysql bench-trace bench-transforms bench-failover bench-rest bench-scale bench-sink bench-light lint format reference docs monitoring tools sbom audit locks types clean help
+.PHONY: env jars servers converter clients browser demo test test-long long-age bench bench-source bench-mysql bench-trace bench-transforms bench-failover bench-rest bench-scale bench-sink bench-light soak lint format reference docs monitoring tools sbom audit locks types clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -150,6 +150,12 @@ bench-sink: env jars
 
 bench-light: env jars
 	@$(BIN)/python -m tests.bench.record_sinks $(ARGS)
+
+# HOURS in all, MINUTES of this part; SOAK_DIR has everything that the next call goes on with.
+HOURS := 10
+SOAK_DIR := build/soak
+soak: env jars servers
+	@$(BIN)/python -m tests.soak --hours $(HOURS) --folder $(SOAK_DIR) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 lint: env types
 	@$(BIN)/ruff check .

@@ -27,6 +27,8 @@ from tests.waiting import pause
 PASSWORD = "a password of no use anywhere else"
 SESSION_S = 6.0
 """The broker's minimum: tests wait less."""
+START_S = 60.0
+"""How long a worker may take until it answers."""
 
 
 def wait(what: str, condition: Callable[[], object], timeout_s: float = 60.0, poll_s: float = 0.1) -> None:
@@ -66,17 +68,29 @@ class Worker:
         return [self.pid, *descendants(self.pid)]
 
 
+@dataclass(frozen=True)
+class Names:
+    """What a cluster is called by, and two databases that are there."""
+
+    group: str
+    source_db: str
+    warehouse_db: str
+
+
 class Cluster:
     """`start_worker` as often as wanted; `rest` asks any worker that is alive."""
 
-    def __init__(self, kafka: EmbeddedKafka, postgres: EmbeddedPostgres, directory: Path) -> None:
+    def __init__(
+        self, kafka: EmbeddedKafka, postgres: EmbeddedPostgres, directory: Path, names: Names | None = None
+    ) -> None:
+        """Without `names` the cluster is new, and so are its databases."""
+        self.start_s = START_S
         self.kafka = kafka
         self.postgres = postgres
         self.directory = directory
-        self.group = f"e2e-{uuid.uuid4().hex[:8]}"
         self.workers: dict[str, Worker] = {}
-        self.source_db = postgres.create_database()
-        self.warehouse_db = postgres.create_database()
+        chosen = names or Names(f"e2e-{uuid.uuid4().hex[:8]}", postgres.create_database(), postgres.create_database())
+        self.group, self.source_db, self.warehouse_db = chosen.group, chosen.source_db, chosen.warehouse_db
 
     def start_worker(self, *, name: str = "", env: Mapping[str, str] | None = None, **properties: str) -> Worker:
         """`env` may lead to another build of the program."""
@@ -98,7 +112,7 @@ class Cluster:
         child = Program(worker_id, argv, self.directory / f"{worker_id}.log", env=env)
         worker = Worker(worker_id, f"http://127.0.0.1:{port}", child)
         self.workers[worker_id] = worker
-        wait(f"{worker_id} is ready", lambda: self.healthy(worker))
+        wait(f"{worker_id} is ready", lambda: self.healthy(worker), self.start_s)
         return worker
 
     def healthy(self, worker: Worker) -> bool:
