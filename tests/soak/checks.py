@@ -156,7 +156,8 @@ class TopicReader(threading.Thread):
         """The offset of each topic at which nothing more was to be read."""
         settings = {"bootstrap.servers": bootstrap, "group.id": "soak", "isolation.level": "read_committed"}
         own = {"enable.auto.commit": False, "auto.offset.reset": "error", "enable.partition.eof": True}
-        self._consumer = Consumer({**settings, **own})
+        # Topics that the sources make later are looked for.
+        self._consumer = Consumer({**settings, **own, "topic.metadata.refresh.interval.ms": 5_000})
         self._places = [TopicPartition(topic, 0, positions.next.get(topic, OFFSET_BEGINNING)) for topic in topics]
 
     def run(self) -> None:
