@@ -46,6 +46,7 @@ from cdcworker.worker.rest.settings import ApiSettings, Protection, RequestLimit
 from cdcworker.worker.schema_registry import api as registry_api
 from cdcworker.worker.schema_registry.tail import SchemaTail
 from cdcworker.worker.security.audit import Audit, AuditTopic
+from cdcworker.worker.security.tls import TlsContexts
 from cdcworker.worker.security.topic_rules import access_of
 from cdcworker.worker.server.application import create_app
 from cdcworker.worker.server.server import RestServer
@@ -137,7 +138,19 @@ class App:
         around = {"providers": config.providers, "kafka": dict(config.kafka)}
         self.lag = LagProber(around, self.herder.view, self.herder.measured, self._preview)
         self.schemas = SchemaTail(names.schemas, config.kafka, f"{config.worker_id}-schemas")
-        settings = ApiSettings(
+        app = create_app(
+            self.herder,
+            registry_routes=registry_api.routes(self.schemas.current),
+            settings=self._api_settings(names, tls, found),
+            checks=functools.partial(run_checks, providers=config.providers, call=self._checkers.call),
+            drain=self.ask_to_drain,
+        )
+        self.rest = RestServer(app, config.host, config.port, tls=tls, limits=limits_of(config.values))
+
+    def _api_settings(self, names: TopicNames, tls: TlsContexts | None, found: Sequence[str]) -> ApiSettings:
+        """Returns what the REST API is built from. `found` holds warnings about the folders that connectors may read."""
+        config = self.config
+        return ApiSettings(
             limits=RequestLimits(body_bytes_max=config.values["rest.body.bytes.max"]),
             protection=Protection(
                 audit=Audit(config.worker_id, self._audit_topic),
@@ -156,14 +169,6 @@ class App:
             topic_tracking=config.values["topic.tracking.enable"],
             topic_tracking_reset=config.values["topic.tracking.allow.reset"],
         )
-        app = create_app(
-            self.herder,
-            registry_routes=registry_api.routes(self.schemas.current),
-            settings=settings,
-            checks=functools.partial(run_checks, providers=config.providers, call=self._checkers.call),
-            drain=self.ask_to_drain,
-        )
-        self.rest = RestServer(app, config.host, config.port, tls=tls, limits=limits_of(config.values))
 
     def _services(self, names: TopicNames) -> Services:
         config = self.config
