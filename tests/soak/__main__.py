@@ -214,6 +214,7 @@ class Part:
             self._compare()
             self._note(replace(self.known, loaded=True))
         if plant_loss:
+            self._compare()
             self._watch.plant_loss()
             self._watch.compare(PLANTED_S)
         self._watch.sums.start()

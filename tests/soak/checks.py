@@ -154,10 +154,10 @@ class TopicReader(threading.Thread):
         self._ending = threading.Event()
         self.reached: dict[str, int] = {}
         """The offset of each topic at which nothing more was to be read."""
-        settings = {"bootstrap.servers": bootstrap, "group.id": "soak", "isolation.level": "read_committed"}
+        self._settings = {"bootstrap.servers": bootstrap, "group.id": "soak", "isolation.level": "read_committed"}
         own = {"enable.auto.commit": False, "auto.offset.reset": "error", "enable.partition.eof": True}
         # Topics that the sources make later are looked for.
-        self._consumer = Consumer({**settings, **own, "topic.metadata.refresh.interval.ms": 5_000})
+        self._consumer = Consumer({**self._settings, **own, "topic.metadata.refresh.interval.ms": 5_000})
         self._places = [TopicPartition(topic, 0, positions.next.get(topic, OFFSET_BEGINNING)) for topic in topics]
 
     def run(self) -> None:
@@ -176,8 +176,13 @@ class TopicReader(threading.Thread):
             self._consumer.close()
 
     def ends(self) -> dict[str, int]:
-        """Returns of each topic the offset behind its last committed record."""
-        marks = {place.topic: self._consumer.get_watermark_offsets(place, timeout=10) for place in self._places}
+        """Returns of each topic the offset behind its last record, by a consumer of its own: another thread would wait for
+        the one that reads."""
+        other = Consumer(self._settings)
+        try:
+            marks = {place.topic: other.get_watermark_offsets(place, timeout=30) for place in self._places}
+        finally:
+            other.close()
         return {topic: high for topic, (_, high) in marks.items()}
 
     def stop(self) -> None:
