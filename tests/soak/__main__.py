@@ -115,9 +115,9 @@ class Watch:
                 "sum", f"{len(self.sums.wrong)} of {self.sums.reads} reads, first: {self.sums.wrong[0]}"
             )
 
-    def compare(self, timeout_s: float = CATCH_UP_S) -> None:
+    def compare(self, timeout_s: float = CATCH_UP_S, *, plant_loss: bool = False) -> None:
         """Holds the clients; then source and ledger, targets and source have to be equal, and the topics read to their ends.
-        SoakFailedError where something is not so and has not changed for `timeout_s`."""
+        SoakFailedError where something is not so and has not changed for `timeout_s`, as it is with `plant_loss`."""
         with contextlib.ExitStack() as held:
             for client in self.clients.values():
                 held.enter_context(client.held(HELD_S))
@@ -125,11 +125,14 @@ class Watch:
                 if wrong := ledger_difference([client.file.ledger], self._banks[name].rows("accounts")):
                     raise SoakFailedError("ledger", f"{name}: {wrong}")
             self._await_equal(timeout_s)
+            if plant_loss:
+                self._plant_loss()
+                self._await_equal(PLANTED_S)
             self._await_read(timeout_s)
         self.look()
         self.positions.save(self._positions_path)
 
-    def plant_loss(self) -> None:
+    def _plant_loss(self) -> None:
         """Deletes a row of the warehouse behind the sink's back."""
         with psycopg.connect(self._stack.postgres.dsn(WAREHOUSE_DB)) as connection:
             connection.execute("delete from public.cards where id = (select min(id) from public.cards)")
@@ -214,9 +217,7 @@ class Part:
             self._compare()
             self._note(replace(self.known, loaded=True))
         if plant_loss:
-            self._compare()
-            self._watch.plant_loss()
-            self._watch.compare(PLANTED_S)
+            self._watch.compare(plant_loss=True)
         self._watch.sums.start()
         while not self._ending.is_set() and self._passed() < seconds and not self.known.finished:
             self._hit(fault(self.known.seed, self.known.next_fault))
