@@ -81,16 +81,24 @@ def floor_of(parts: Iterable[TableBatch], floor: str) -> str:
 
 
 def evolve(
-    schema: pa.Schema | None, key: tuple[str, ...], part: TableBatch, output: target_columns.OutputForm, where: Where
+    schema: pa.Schema | None,
+    key: tuple[str, ...],
+    part: TableBatch,
+    output: target_columns.OutputForm,
+    where: Where,
+    at: bytes = b"",
 ) -> target_columns.FileColumns:
-    """The batch's columns by the evolved types, which may be wider than its own."""
+    """The batch's columns by the evolved types, which may be wider than its own. Changes up to `at` have been applied."""
     if schema is not None and part.key and key and part.key != key:
         raise CdcError(SCHEMA_REFUSED, "the key of the table changed", where=where)
     if schema is not None and part.key and target_columns.keeps_versions(schema) != output.versions:
         raise CdcError(SCHEMA_REFUSED, "the table was made with another output.mode", where=where)
     shape = target_columns.shape_of(part, output)
     how = replace(output, drop=output.deletes(part.key))
-    return target_columns.FileColumns(shape.columns, target_columns.evolved(schema, shape.schema, key, where, how))
+    found = target_columns.evolved(schema, shape.schema, key, where, how)
+    # What later changes than these have is not what the source has dropped.
+    is_older = len(found) > len(shape.schema) and dropped_columns.position(part) <= at
+    return target_columns.FileColumns(shape.columns, found, is_older)
 
 
 def evolve_all(
@@ -98,13 +106,14 @@ def evolve_all(
 ) -> tuple[list[TableBatch], list[target_columns.FileColumns]]:
     """The parts of a batch one after the other: what of each goes into the table, and the columns that it then has."""
     have = schema = state.arrow
-    key, out, shapes = state.key, [], []
+    key, at, out, shapes = state.key, state.at, [], []
     for part in parts:
         if have is not None and bool(part.key) != bool(state.key):
             raise CdcError(SCHEMA_REFUSED, "the key of the table came or went", where=where)
         left, how = dropped_columns.judged(part, schema, state.at, output, where)
         out.append(left)
-        shapes.append(evolve(schema, key, left, how, where))
+        shapes.append(evolve(schema, key, left, how, where, at))
+        at = max(at, dropped_columns.position(part))
         schema, key = shapes[-1].schema, key or left.key
     return out, shapes
 
@@ -117,7 +126,7 @@ def appended(shape: target_columns.FileColumns, part: TableBatch, output: target
     if output.position:
         fixed[output.position] = part.upserts[POSITION].combine_chunks()
     rows = shape.typed(part.upserts, {**fixed, **stamp(output, part.upserts.num_rows)})
-    return target_columns.conform(rows, shape.schema, defaults=False)
+    return target_columns.conform(rows, shape.schema, defaults=shape.is_older)
 
 
 def staged(
@@ -127,7 +136,8 @@ def staged(
 
     def full(rows: pa.Table) -> pa.Table:
         fixed = {KEY: rows[KEY].combine_chunks(), output.position: rows[POSITION].combine_chunks()}
-        return target_columns.conform(shape.typed(rows, {**fixed, **stamp(output, rows.num_rows)}), shape.schema, False)
+        found = shape.typed(rows, {**fixed, **stamp(output, rows.num_rows)})
+        return target_columns.conform(found, shape.schema, defaults=shape.is_older)
 
     return merge.StagedBatch(
         full(part.upserts) if part.upserts.num_rows else shape.schema.empty_table(),

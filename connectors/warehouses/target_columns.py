@@ -69,10 +69,12 @@ class OutputForm:
 
 @dataclass(frozen=True, slots=True)
 class FileColumns:
-    """A batch's columns with the types they have in files."""
+    """A batch's columns with the types they have in files. `is_older`: the table has got further columns since; rows that stood
+    then have the default of those."""
 
     columns: tuple[TargetColumn, ...]
     schema: pa.Schema
+    is_older: bool = False
 
     def typed(self, table: pa.Table, fixed: Mapping[str, Any]) -> pa.Table:
         """The decoded columns that the table has, converted; and the fixed ones as they are."""

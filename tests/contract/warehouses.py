@@ -426,6 +426,21 @@ class Contract:
         wanted = [(at, (None, "x", "y")[at // 20]) for at in range(60)]
         assert rows(writer, "id", "s") == sorted(wanted, key=repr)
 
+    def test_rows_from_before_a_column_was_added_have_its_default_however_late_they_come(self, open_writer):
+        """Partitions are read at their own pace."""
+        stream, writer = change_streams.Stream(), open_writer()
+        writer.claim([TOPIC])
+        early, later = of(N), of(N, column("s", "string", "text", column_id=4, default="none"))
+        for number in range(20):
+            stream.insert(early, (number, 1))
+        for number in range(20, 40):
+            stream.insert(later, (number, 1, "x"))
+        assembler = stream.assembler()
+        of_partition = [[r for r in stream.records if r["partition"] == at] for at in range(change_streams.PARTITIONS)]
+        for records in of_partition:
+            writer.apply(assembler.build(change_streams.arrow(records), writer.ledger(), 1))
+        assert rows(writer, "id", "s") == sorted(((at, "none" if at < 20 else "x") for at in range(40)), key=repr)
+
     def test_a_large_value_that_was_not_sent_stays_where_other_columns_go(self, open_writer):
         def shape(*more):
             return of(column("big", "string", "text", column_id=9), *more)

@@ -173,17 +173,19 @@ class ClickHouseWriter(RecreatedTopics):
     # -- one table ----------------------------------------------------------------------------------------------------
 
     def _parts(self, table: OpenTable, parts: Sequence[TableBatch]) -> None:
+        at = table.state.at
         for part in staged_rows.keyed(parts, table.state.key, table.schema):
-            self._part(table, part)
+            self._part(table, part, at)
+            at = max(at, dropped_columns.position(part))
         table.state = replace(table.state, floor=staged_rows.floor_of(parts, table.state.floor))
 
-    def _part(self, table: OpenTable, part: TableBatch) -> None:
+    def _part(self, table: OpenTable, part: TableBatch, at: bytes) -> None:
         where = {"table": table.place.plain, "topic": part.table}
         self._look(table, where)
         if table.schema is not None and bool(part.key) != bool(table.state.key):
             raise CdcError(SCHEMA_REFUSED, "the key of the table came or went", where=where)
         part, how = dropped_columns.judged(part, table.schema, table.state.at, self._output, where)
-        shape = staged_rows.evolve(table.schema, table.state.key, part, how, where)
+        shape = staged_rows.evolve(table.schema, table.state.key, part, how, where, at)
         self._shape(table, shape.schema, part, where)
         if part.floor is not None:
             self._truncate(table, part.floor)

@@ -275,14 +275,16 @@ class ParquetWriter(RecreatedTopics):
     def _parts(self, table: OpenTable, parts: Sequence[TableBatch]) -> None:
         if table.schema is None:
             self._remember_truncates(table, parts)
+        at = table.state.at
         for part in staged_rows.keyed(parts, table.state.key, table.schema):
-            self._part(table, part)
+            self._part(table, part, at)
+            at = max(at, dropped_columns.position(part))
         table.state = replace(table.state, floor=staged_rows.floor_of(parts, table.state.floor))
 
-    def _part(self, table: OpenTable, part: TableBatch) -> None:
+    def _part(self, table: OpenTable, part: TableBatch, at: bytes) -> None:
         where = {"table": table.manifests.folder, "topic": part.table}
         part, how = dropped_columns.judged(part, table.schema, table.state.at, self._output, where)
-        shape = staged_rows.evolve(table.schema, table.state.key, part, how, where)
+        shape = staged_rows.evolve(table.schema, table.state.key, part, how, where, at)
         before, table.schema = table.schema, shape.schema
         if part.key and not table.state.key:
             table.state = replace(table.state, key=part.key, buckets=self._buckets)
