@@ -21,8 +21,9 @@ from cdcworker.schemas.threads import start_thread
 log = logging.getLogger(__name__)
 
 FOLDER = "classes"
-KEPT = 4
-"""Archives in the cache: of sinks into PostgreSQL or Parquet, into Iceberg and into Delta, and one from before an upgrade."""
+KEPT = 5
+"""Archives in the cache: of sinks into PostgreSQL or Parquet, into Iceberg and into Delta, of the embedded Kafka, and one from before
+an upgrade."""
 MAKE_S_MAX = 900.0
 RETRY_S = 86_400.0
 """One that could not be made is not tried again before that."""
