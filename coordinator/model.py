@@ -342,7 +342,8 @@ class DeleteConnector:
 
 @dataclass(frozen=True, slots=True)
 class PutConnection:
-    """Creates or changes a connection. The tasks of the connectors that name it start again if its config changes."""
+    """Creates or changes a connection. The tasks of the connectors that name it start again if its config changes.
+    `if_version`: only if it still has this version; 0: only if there is none."""
 
     name: str
     config: Mapping[str, str] = field(repr=False)
