@@ -137,10 +137,22 @@ def _keys_of_servers(definition: ConfigDef) -> dict[str, str | None]:
     return {name: default_text(key) for name, key in definition.keys.items() if is_of_connection(definition, name)}
 
 
+def is_known(catalog: ConnectorCatalog, config: Mapping[str, str]) -> bool:
+    """Returns whether a config's class can be loaded here; of another one nothing can be said."""
+    try:
+        catalog.definition(catalog.plugin_of(config))
+    except CdcError:
+        return False
+    return True
+
+
 def broken(
     catalog: ConnectorCatalog, config: Mapping[str, str], connections: Connections, before: Connection
 ) -> list[CheckFinding]:
     """Returns the errors that a connector's config has because its connection is another one than `before`."""
     touched = {*before.config, *connections[before.name].config} - {CLASS}
-    errors = check_keys(catalog, whole(catalog, config, connections), takes_unknown=True).errors
-    return [finding for finding in errors if finding.key in touched]
+    try:
+        full = whole(catalog, config, connections)
+    except CdcError as error:
+        return [CheckFinding(CONNECTION, "error", error.code, error.message)]
+    return [finding for finding in check_keys(catalog, full, takes_unknown=True).errors if finding.key in touched]

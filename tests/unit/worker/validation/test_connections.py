@@ -81,3 +81,9 @@ def test_who_may_only_use_a_connection_does_not_take_it_for_another_kind_of_serv
 def test_who_may_only_use_a_connection_uses_it_from_classes_that_reach_the_same_kind_of_server():
     for name in ("mysql", "mariadb", "io.debezium.connector.mysql.MySqlConnector"):
         connections.check_beside(CATALOG, {"connector.class": name, "connection": "m"}, None, known(m=MYSQL))
+
+
+def test_a_connection_that_turns_to_another_kind_of_server_breaks_the_connectors_that_use_it():
+    before, jdbc = known(m=MYSQL)["m"], known(m=LOGINS[0])
+    (found,) = connections.broken(CATALOG, {"connector.class": "mysql", "connection": "m"}, jdbc, before)
+    assert (found.key, found.code) == ("connection", "config.connection_without_use")
