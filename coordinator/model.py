@@ -10,7 +10,7 @@ JsonObject = dict[str, Any]
 PROTOCOL = 5
 """The version of the log format and its rules that this worker follows. Protocol 2 added return deadlines, pending
 fences and the rebalance journal; protocol 3 fences both data producers of a source task; protocol 4 signs requests
-between workers for one receiver."""
+between workers for one receiver; protocol 5 knows connections."""
 FLOOR = 1
 """The lowest protocol of other workers that this version can share a cluster with."""
 TargetState = Literal["RUNNING", "PAUSED", "STOPPED"]
@@ -342,7 +342,8 @@ class DeleteConnector:
 
 @dataclass(frozen=True, slots=True)
 class PutConnection:
-    """Creates or changes a connection. The tasks of the connectors that name it start again if its config changes."""
+    """Creates or changes a connection. The tasks of the connectors that name it start again if its config changes.
+    `if_version`: only if it still has this version; 0: only if there is none."""
 
     name: str
     config: Mapping[str, str] = field(repr=False)

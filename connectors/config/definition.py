@@ -103,6 +103,9 @@ class ConfigKey:
     connects: bool | None = None
     """Whether another value sends the connector's secrets elsewhere, or lets others read them on the way. None: it does not,
     and nothing in the name suggests it. A key whose name speaks of a place has to say one or the other."""
+    of_server: bool = False
+    """Whether it takes this key too to reach the server or to log in, although it decides on no place and is no secret, as the
+    name of a user: connections may hold it."""
     has_effect: bool = True
     """False: its values are judged when a config is submitted, and a config that runs has the default, whatever it says."""
     of_task: bool = True

@@ -14,6 +14,7 @@ from cdcworker.coordinator.core.herd_state import StateTransition
 from cdcworker.coordinator.core.ownership import Ownership, collect_held_tasks
 from cdcworker.coordinator.core.write_batch import WriteBatch
 from cdcworker.coordinator.log.config_fold import assignment_record, task_set_of, tombstone
+from cdcworker.coordinator.log.connections import connection_name
 from cdcworker.coordinator.log.task_weight import weight
 from cdcworker.coordinator.model import (
     AssignedTask,
@@ -24,6 +25,7 @@ from cdcworker.coordinator.model import (
     TaskId,
     TaskMove,
 )
+from cdcworker.coordinator.versions import may_write
 
 logger = logging.getLogger(__name__)
 
@@ -57,9 +59,11 @@ def place_tasks(transition: StateTransition, batch: WriteBatch) -> None:
 
 def workers_with_plugin(connector: Connector, workers: Mapping[str, Presence]) -> Collection[str] | None:
     """Returns the workers that have the connector's plugin and those of its transforms, None for all. A worker that lists no plugins
-    has all that ship with it."""
+    has all that ship with it. One of a version without connections has nothing for a connector that names one."""
     needed = _needed_plugins(connector.config, workers)
     able = {w for w, presence in workers.items() if all(_has(presence, *each) for each in needed.items())}
+    if connection_name(connector.config):
+        able = {w for w in able if may_write("connection", [workers[w]])}
     return None if len(able) == len(workers) else frozenset(able)
 
 

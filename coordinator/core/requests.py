@@ -163,8 +163,9 @@ def _delete(state: ClusterState, old: Connector | None, request: DeleteConnector
 def _put_connection(old: Connection | None, request: PutConnection, pending: PendingRequest) -> Decision:
     if old is None and request.must_exist:
         return Decision(Reply("not_found"))
-    if request.if_version is not None and (old is None or request.if_version != old.version):
-        return Decision(Reply("version_mismatch", version=old.version if old is not None else 0))
+    version = old.version if old is not None else 0
+    if request.if_version not in (None, version):
+        return Decision(Reply("version_mismatch", version=version))
     if old is None:
         incarnation = str(uuid.uuid5(_NAMESPACE, pending.id))
         new = Connection(request.name, incarnation, 1, dict(request.config), pending.wall_ms, pending.wall_ms)

@@ -104,6 +104,8 @@ _CONNECTOR = frozenset(
 )
 _CONNECTION = frozenset({"incarnation", "version", "config", "created", "updated"})
 _TASK_SET = frozenset({"incarnation", "config_version", "task_epoch", "tasks", "error", "connection"})
+_AT = "@"
+"""Stands between the connection under which a connector was split and the task epoch of that set."""
 _ASSIGNMENT = frozenset({"boot_id", "tasks", "revoke", "reason", "causes"})
 _COMMAND = frozenset({"kind", "scope", "expires"})
 _DEADLINE = frozenset({"boot_id", "cause", "delay_ms", "tasks"})
@@ -175,13 +177,16 @@ def refused_connector(name: str, record: LogRecord, reason: str) -> Connector:
 
 
 def _task_set(_name: str, value: JsonObject) -> TaskSet:
+    task_epoch = whole(value.get("task_epoch", 0))
+    connection, _, written = text(value.get("connection", "")).rpartition(_AT)
     return TaskSet(
         incarnation=text(value["incarnation"]),
         config_version=whole(value["config_version"]),
         tasks=tuple(_texts(share) for share in items(value.get("tasks", ()))),
         error=error_of(value.get("error")),
-        task_epoch=whole(value.get("task_epoch", 0)),
-        connection=text(value.get("connection", "")),
+        task_epoch=task_epoch,
+        # A leader of a version without connections keeps the member of a set that it has split without any.
+        connection=connection if written == str(task_epoch) else "",
         extra=_extra(value, _TASK_SET),
     )
 
@@ -345,7 +350,7 @@ def task_set_record(name: str, tasks: TaskSet) -> LogRecord:
     if tasks.error is not None:
         value["error"] = tasks.error
     if tasks.connection:
-        value["connection"] = tasks.connection
+        value["connection"] = f"{tasks.connection}{_AT}{tasks.task_epoch}"
     return LogRecord(f"tasks/{name}", value)
 
 

@@ -162,9 +162,11 @@ def test_a_kept_secret_is_not_sent_to_another_place(shop, name, secret):
             stored = store(shop, name, secret, **({place: "x=y"} if keys_of(name)[place].type == "PASSWORD" else {}))
             for answer in ask(shop, TENANT, secret, stored, change):
                 assert CANARY not in answer.text
-                # Of another class the key of a secret may be unknown: then the config is refused as it is.
-                refusals = {CODE, "rest.invalid_config"} if place == "connector.class" else {CODE}
-                if answer.status_code != 400 or code_of(answer) not in refusals:
+                # Of another class the key of a secret may be unknown: then the config is refused as it is, or for the
+                # connection that it names.
+                of_class = {"rest.invalid_config", "rest.not_permitted"}
+                refusals = {CODE, *of_class} if place == "connector.class" else {CODE}
+                if answer.status_code not in (400, 403) or code_of(answer) not in refusals:
                     passed.append((place, answer.status_code, code_of(answer)))
     assert passed == []
     assert len(shop.checks.asked) == asked, "nothing was connected to"

@@ -8,7 +8,7 @@ from typing import Final
 
 from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.config import secret_names
-from cdcworker.connectors.config.definition import ConfigDef
+from cdcworker.connectors.config.definition import ConfigDef, default_text
 from cdcworker.coordinator.log.connections import CLASS, CONNECTION, connection_name, provided
 from cdcworker.coordinator.model import Connection
 from cdcworker.schemas.errors import CdcError, declare
@@ -44,9 +44,12 @@ Connections = Mapping[str, Connection]
 
 
 def is_of_connection(definition: ConfigDef, name: str) -> bool:
-    """Returns whether a key is one that a connection may hold: a secret, or what decides where secrets are sent."""
+    """Returns whether a key is one that a connection may hold: a secret, what decides where secrets are sent, or what else it
+    takes to reach the server and to log in."""
     key = definition.keys.get(name) or next((key for key in definition.keys.values() if key.former == name), None)
-    return key is not None and name not in (CLASS, CONNECTION) and (key.type == "PASSWORD" or bool(key.connects))
+    if key is None or name in (CLASS, CONNECTION):
+        return False
+    return key.type == "PASSWORD" or bool(key.connects) or key.of_server
 
 
 def findings(catalog: ConnectorCatalog, config: Mapping[str, str | None]) -> Iterator[CheckFinding]:
@@ -99,12 +102,22 @@ def provides(catalog: ConnectorCatalog, plugin: str, connection: Connection) -> 
     return [secret_names.name(key) for key in sorted(connection.config) if is_of_connection(definition, key)]
 
 
-def check_beside(catalog: ConnectorCatalog, config: Mapping[str, str | None], stored: Mapping[str, str] | None) -> None:
-    """CdcError where a config that names a connection says itself where secrets go, unless it did so before.
+def check_beside(
+    catalog: ConnectorCatalog,
+    config: Mapping[str, str | None],
+    stored: Mapping[str, str] | None,
+    known: Connections,
+) -> None:
+    """CdcError where a config that names a connection says itself where secrets go, unless it did so before. A class for
+    another kind of server than the connection's does so too: it has another port, and other rules of TLS.
 
     `stored`: the connector's config so far. What it said counts only with the same class and the same connection.
     """
     same = stored is not None and all(stored.get(key) == config.get(key) for key in (CLASS, CONNECTION))
+    connection = known.get(connection_name(config))
+    if connection is not None and not same and not _is_of_same_servers(catalog, config, connection.config):
+        text = f"connector.class decides where the secrets of {connection.name} are sent, which is for another class"
+        raise CdcError(BESIDE_CONNECTION, text, where={"key": CLASS})
     moved = catalog.moved_destinations(config, stored if same and stored is not None else {})
     own = [name for name in moved if name not in (CLASS, CONNECTION)]
     if own:
@@ -112,10 +125,34 @@ def check_beside(catalog: ConnectorCatalog, config: Mapping[str, str | None], st
         raise CdcError(BESIDE_CONNECTION, text, where={"key": secret_names.name(own[0])})
 
 
+def _is_of_same_servers(
+    catalog: ConnectorCatalog, config: Mapping[str, str | None], connection: Mapping[str, str]
+) -> bool:
+    """Returns whether the classes of a connector and of a connection have the same keys of servers, with the same defaults."""
+    own, others = (_keys_of_servers(catalog.definition(catalog.plugin_of(one))) for one in (config, connection))
+    return own == others
+
+
+def _keys_of_servers(definition: ConfigDef) -> dict[str, str | None]:
+    return {name: default_text(key) for name, key in definition.keys.items() if is_of_connection(definition, name)}
+
+
+def is_known(catalog: ConnectorCatalog, config: Mapping[str, str]) -> bool:
+    """Returns whether a config's class can be loaded here; of another one nothing can be said."""
+    try:
+        catalog.definition(catalog.plugin_of(config))
+    except CdcError:
+        return False
+    return True
+
+
 def broken(
     catalog: ConnectorCatalog, config: Mapping[str, str], connections: Connections, before: Connection
 ) -> list[CheckFinding]:
     """Returns the errors that a connector's config has because its connection is another one than `before`."""
     touched = {*before.config, *connections[before.name].config} - {CLASS}
-    errors = check_keys(catalog, whole(catalog, config, connections), takes_unknown=True).errors
-    return [finding for finding in errors if finding.key in touched]
+    try:
+        full = whole(catalog, config, connections)
+    except CdcError as error:
+        return [CheckFinding(CONNECTION, "error", error.code, error.message)]
+    return [finding for finding in check_keys(catalog, full, takes_unknown=True).errors if finding.key in touched]

@@ -96,7 +96,7 @@ def _request_keys() -> Iterable[ConfigKey]:
     )  # fmt: skip
     yield ConfigKey(
         "header.separator", default="|", group=group, importance="LOW", validator=non_empty, connects=False,
-        doc="What separates the items of headers.",
+        of_server=True, doc="What separates the items of headers.",
     )  # fmt: skip
     yield ConfigKey(
         "http.connect.timeout.ms", "INT", 10_000, group=group, validator=between(1, 600_000), connects=False,
@@ -122,10 +122,11 @@ def _login_keys() -> Iterable[ConfigKey]:
     kinds = ("none", "basic", "bearer", "static")
     yield ConfigKey(
         "http.authorization.type", default="none", group=group, recommended=kinds, former="auth.type", connects=False,
-        validator=one_of(*kinds), doc="What the header Authorization holds: nothing, a user with a password, a token, or a fixed text.",
+        of_server=True, validator=one_of(*kinds), doc="What the header Authorization holds: nothing, a user with a password, a token, or a fixed text.",
     )  # fmt: skip
     yield ConfigKey(
-        "http.authorization.user", group=group, former="connection.user", connects=False, doc="The user of basic.",
+        "http.authorization.user", group=group, former="connection.user", connects=False, of_server=True,
+        doc="The user of basic.",
     )  # fmt: skip
     yield ConfigKey(
         "http.authorization.password", "PASSWORD", group=group, former="connection.password", connects=False,

@@ -35,7 +35,7 @@ def _connection_keys() -> Iterable[ConfigKey]:
     )  # fmt: skip
     yield ConfigKey(
         "connection.username", required=True, importance="HIGH", group=group, former="connection.user", connects=False,
-        doc="The user that writes.",
+        of_server=True, doc="The user that writes.",
     )  # fmt: skip
     yield ConfigKey(
         "connection.password", "PASSWORD", importance="HIGH", group=group, connects=False,

@@ -90,7 +90,12 @@ def _place_keys() -> Iterable[ConfigKey]:
         doc="Servers of NATS, as nats://HOST:PORT or with TLS tls://HOST:PORT. They are tried in turn; others that they name are not.",
     )  # fmt: skip
     yield ConfigKey(
-        "nats.username", default="", group=group, connects=False, doc="The user of a login with a password."
+        "nats.username",
+        default="",
+        group=group,
+        connects=False,
+        of_server=True,
+        doc="The user of a login with a password.",
     )
     yield ConfigKey(
         "nats.password", "PASSWORD", group=group, connects=False, doc="The password; best a reference such as ${file:/path}.",

@@ -125,16 +125,23 @@ def _place_keys() -> Iterable[ConfigKey]:
     )  # fmt: skip
     yield ConfigKey(
         "redis.client.mode", default="Standalone", group=group, validator=one_of("Standalone", "Cluster"), connects=False,
-        recommended=("Standalone", "Cluster"), doc="Whether the server is one, or a cluster.",
+        of_server=True, recommended=("Standalone", "Cluster"), doc="Whether the server is one, or a cluster.",
     )  # fmt: skip
     yield ConfigKey(
-        "redis.cluster", "BOOLEAN", False, group=group, importance="LOW", connects=False,
+        "redis.cluster", "BOOLEAN", False, group=group, importance="LOW", connects=False, of_server=True,
         doc="The same as Redis' own sink names it.",
     )  # fmt: skip
     yield ConfigKey(
         "redis.database", "INT", 0, group=group, validator=between(0, 65_535), connects=False, doc="The number of the database.",
     )  # fmt: skip
-    yield ConfigKey("redis.username", default="", group=group, connects=False, doc="The user; empty: the default user.")
+    yield ConfigKey(
+        "redis.username",
+        default="",
+        group=group,
+        connects=False,
+        of_server=True,
+        doc="The user; empty: the default user.",
+    )
     yield ConfigKey(
         "redis.password", "PASSWORD", group=group, connects=False, doc="The password; best a reference such as ${file:/path}.",
     )  # fmt: skip

@@ -53,6 +53,7 @@ KEYS: Final = (
         validator=_region_problem,
         doc="Region of the bucket; requests are signed for it.",
         connects=False,
+        of_server=True,
     ),
     ConfigKey(
         PATH_STYLE,
@@ -62,6 +63,7 @@ KEYS: Final = (
         group=GROUP,
         doc="Whether the bucket stands in the path of an address, not in the name of the host; most stores that are not Amazon's"
         " need it.",
+        of_server=True,
         connects=False,
     ),
     ConfigKey(
@@ -71,6 +73,7 @@ KEYS: Final = (
         doc="Access key of the user that writes to the bucket. Needed with s3:// for Parquet, and for Delta and Iceberg unless Spark's"
         " clients open it: what the worker's machine could log in with is not for connectors.",
         connects=False,
+        of_server=True,
     ),
     ConfigKey(SECRET_KEY, "PASSWORD", group=GROUP, doc="Secret key of that user.", connects=False),
     ConfigKey(

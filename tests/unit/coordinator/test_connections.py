@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from cdcworker.coordinator.core import events
+from cdcworker.coordinator.core.placement import workers_with_plugin
 from cdcworker.coordinator.core.requests import PendingRequest, decide
 from cdcworker.coordinator.log.config_fold import current_record, fold_all
 from cdcworker.coordinator.log.connections import all_as_run
 from cdcworker.coordinator.log.status_fold import lease_record
 from cdcworker.coordinator.model import (
     ClusterState,
+    Connector,
     DeleteConnection,
     DeleteConnector,
     PutConnection,
@@ -17,7 +21,7 @@ from cdcworker.coordinator.model import (
     Restart,
 )
 
-from .core.leader_herd import Driver, of
+from .core.leader_herd import ME, OTHER, Driver, of
 
 LOGIN = {"connector.class": "fake", "host": "db1", "password": "p1"}
 USES = {"connector.class": "fake", "connection": "pg", "table": "t"}
@@ -182,3 +186,27 @@ def test_a_restart_of_the_tasks_takes_the_connection_as_it_is():
     commands = ask(driver, Restart("c", include_tasks=True))
     (stop,) = of(commands, events.StopTask)
     assert [start.config["host"] for start in ended(driver, stop)] == ["db1"]
+
+
+def test_a_split_that_a_leader_without_connections_has_made_is_made_again():
+    """It keeps members of records that it does not know, also of a set that it has split without the connection."""
+    driver = leading()
+    ask(driver, PutConnection("pg", LOGIN), PutConnector("c", USES, "source"))
+    state = driver.state.cluster
+    split = current_record(state, "tasks/c")
+    error = {"code": "config.invalid", "kind": "config", "message": "host is missing"}
+    value = {**split.value, "task_epoch": split.value["task_epoch"] + 1, "tasks": [], "error": error}
+    driver.topic.append([replace(split, value=value, headers={"e": str(state.epoch)})])
+    commands = driver.settle(driver.feed(events.ConfigRecords(tuple(driver.unread()))))
+    assert driver.state.cluster.task_sets["c"].error == error
+    commands += passed(driver)
+    (plan,) = of(commands, events.PlanTasks)
+    assert plan.connector.config["host"] == "db1"
+
+
+def test_a_worker_without_connections_gets_no_task_of_a_connector_that_names_one():
+    old, new = replace(OTHER, protocol=4), replace(OTHER, protocol=5)
+    connector = Connector("c", "i", 1, USES, "RUNNING", "source")
+    assert workers_with_plugin(connector, {"me": ME, "other": old}) == {"me"}
+    assert workers_with_plugin(connector, {"me": ME, "other": new}) is None
+    assert workers_with_plugin(replace(connector, config={"connector.class": "fake"}), {"me": ME, "other": old}) is None

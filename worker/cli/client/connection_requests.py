@@ -14,6 +14,11 @@ def connection_path(name: str) -> str:
     return f"/v1/connections/{segment(name)}"
 
 
+def only_if(version: int | None) -> dict[str, str]:
+    """Returns the header of a change that holds only for this version of the connection; None: only if there is none."""
+    return {"If-Match": f'"{version or 0}"'}
+
+
 def present_connection(remote: RemoteCluster, name: str) -> dict[str, Any] | None:
     """Returns the connection as the cluster shows it; None where there is none."""
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cdcworker.connectors.config.secret_names import MASK
-from cdcworker.worker.cli.client.connection_requests import connection_path, present_connections
+from cdcworker.worker.cli.client.connection_requests import connection_path, only_if, present_connections
 from cdcworker.worker.cli.client.remote import RemoteCluster, segment
 from cdcworker.worker.cli.connector_sets.files import WantedConnection
 from cdcworker.worker.cli.render import connector_texts
@@ -62,7 +62,7 @@ def _planned(
 
 def apply_one(remote: RemoteCluster, step: PlannedConnection, wanted: WantedConnection, no_live_checks: bool) -> None:
     """Writes one connection, if the cluster still has the version that the plan has seen."""
-    headers = {"If-Match": f'"{step.version}"'} if step.version is not None else {}
+    headers = only_if(step.version)
     query = "?validate=false" if no_live_checks else ""
     remote.ask("PUT", connection_path(wanted.name) + query, dict(wanted.config), headers)
 

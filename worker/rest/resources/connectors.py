@@ -307,7 +307,8 @@ async def check_connection(
         require_connection(request.scope, "operate", name)
         if not caller_of(request.scope).may("admin", name):
             before = stored.config if stored is not None else None
-            await api.judge(lambda: connections.check_beside(api.catalog, config, before))
+            known = api.view().state.connections
+            await api.judge(lambda: connections.check_beside(api.catalog, config, before, known))
 
 
 def _command(request: Request, draft: ConfigDraft, config: Mapping[str, str], report: ValidationReport) -> PutConnector:

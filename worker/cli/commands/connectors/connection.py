@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from cdcworker.worker.cli.client.connection_requests import connection_path, present_connection
+from cdcworker.worker.cli.client.connection_requests import connection_path, only_if, present_connection
 from cdcworker.worker.cli.client.connector_files import read_config
 from cdcworker.worker.cli.client.remote import RemoteCluster, cluster_options, remote_command
 from cdcworker.worker.cli.render.output import FoldedText, TextTable, pretty
@@ -76,7 +76,7 @@ def set_(
     config = given if file is not None or present is None else {**present["config"], **given}
     config = {key: value for key, value in config.items() if key not in unset}
     query = "?" + "&".join([*(["validate=false"] if no_live_checks else []), *(["dry_run=true"] if dry_run else [])])
-    headers = {"If-Match": f'"{present["version"]}"'} if present is not None else {}
+    headers = only_if(present["version"] if present is not None else None)
     answer = remote.ask("PUT", connection_path(name) + query.rstrip("?"), config, headers)
     users = present["connectors"] if present is not None else []
     remote.tell({**answer.content, "connectors": users}, _preview_text if dry_run else _done_text)

@@ -173,14 +173,16 @@ async def _check_users(api: ApiContext, request: Request, stored: Connection, co
     the caller may see asks its server."""
     state = api.view().state
     known = {**state.connections, stored.name: replace(stored, config=dict(config))}
-    used = [state.connectors[name] for name in users(state, stored.name)]
+    named = [state.connectors[name] for name in users(state, stored.name)]
 
-    def judged() -> None:
+    def judged() -> list[Connector]:
+        used = [one for one in named if connections.is_known(api.catalog, one.config)]
         for connector in used:
             if found := connections.broken(api.catalog, connector.config, known, stored):
                 raise _breaks(request, connector, error_line(found[0]))
+        return used
 
-    await api.judge(judged)
+    used = await api.judge(judged)
     running = [one for one in used if one.target_state == "RUNNING" and visible(request.scope, one.name)]
     if running and config != stored.config and flag(request.query_params, "validate", default=True):
         first = running[0]

@@ -146,6 +146,20 @@ def test_a_change_with_which_a_connector_could_not_run_is_refused(client, herder
     assert client.put(f"{PATH}?validate=false", json=wrong).status_code == 200
 
 
+def test_a_connector_of_a_class_that_is_not_known_here_keeps_no_change_away(client, herder, cluster):
+    client.put(PATH, json=CONFIG)
+    cluster.add("gone", {"connector.class": "gone", "connection": "pg"})
+    assert client.put(PATH, json={**CONFIG, "password": "new"}).status_code == 200
+
+
+def test_a_connection_that_was_not_there_is_only_created(client, herder):
+    only = {"If-Match": '"0"'}
+    assert client.put(PATH, json=CONFIG, headers=only).status_code == 201
+    answer = client.put(PATH, json={**CONFIG, "host": "db9"}, headers=only)
+    assert (answer.status_code, answer.json()["code"]) == (412, "rest.version_mismatch")
+    assert herder.view().state.connections["pg"].config["host"] == "db1"
+
+
 def test_no_connection_is_written_while_an_older_worker_is_there(client, cluster):
     cluster.workers["old"] = Presence("old", "b", "http://old", "0.1.0", "h", protocol=4)
     answer = client.put(PATH, json=CONFIG)

@@ -59,6 +59,25 @@ def test_a_connection_is_set_shown_changed_and_deleted(run, tmp_path, cluster):
     assert cluster.state.connections == {}
 
 
+def test_a_connection_that_another_creates_in_the_meantime_is_not_overwritten(
+    run, write, tmp_path, cluster, monkeypatch
+):
+    folder = write("pg", {"connection": "pg", "config": CONFIG})
+    real = httpx.request
+
+    def late(method, url, **options):
+        if method == "PUT" and "dry_run" not in url and "pg" not in cluster.state.connections:
+            cluster.connect("pg", {**CONFIG, "host": "theirs"})
+        return real(method, url, **options)
+
+    monkeypatch.setattr(httpx, "request", late)
+    assert run("connection", "set", "pg", folder / "pg.json", "--set", "host=mine").exit_code != 0
+    assert cluster.state.connections["pg"].config["host"] == "theirs"
+    cluster.state.connections.clear()
+    assert run("apply", folder, "--yes").exit_code != 0
+    assert cluster.state.connections["pg"].config["host"] == "theirs"
+
+
 def test_a_dry_run_tells_which_tasks_start_again(run, cluster):
     cluster.connect("pg", CONFIG)
     cluster.add("c", USES)
