@@ -189,7 +189,8 @@ CASES = [
         st.ip_addresses(v=6).map(str)
         | st.ip_addresses(v=4).map("::ffff:{}".format)
         | st.ip_addresses(v=4).map("::{}".format)
-        | st.sampled_from(["::", "::1", "::ffff", "::1:0", "1::", "1:0:0:2::3", "0:1::", "fe80::1:0:0:1"]),
+        | st.sampled_from(["::", "::1", "::ffff", "::1:0", "1::", "1:0:0:2::3", "0:1::", "fe80::1:0:0:1"])
+        | st.sampled_from(["0:2:3:4:5:6:7:8", "1:2:3:4:5:6:7:0", "1:0:3:0:5:6:7:8", "::1:0:3:0:5:6"]),
         declared="inet6",
     ),
     Case(
