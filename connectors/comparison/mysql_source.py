@@ -20,7 +20,7 @@ from cdcworker.connectors.mysql.server.facts import read_facts
 from cdcworker.connectors.mysql.server.grants import quoted
 from cdcworker.connectors.mysql.server.log_files import end_place, file_number
 from cdcworker.connectors.mysql.snapshot.row_packets import value_rows
-from cdcworker.connectors.mysql.snapshot.selected_values import beyond, converter, literal, selected
+from cdcworker.connectors.mysql.snapshot.selected_values import beyond, compared, converter, literal, selected
 from cdcworker.connectors.mysql.source_block import source_schema
 from cdcworker.connectors.mysql.types.column import ColumnType, TypeCode
 from cdcworker.connectors.verify import sent_texts
@@ -190,7 +190,7 @@ class MySqlSourceSide:
         return states_of((key, hash_of(texts), "", [*map(short_hash, texts)]) for key, texts in rows if key in wanted)
 
     def bound(self, plan: ComparisonPlan, after: Key | None, rows: int) -> Key | None:
-        names = ", ".join(quoted(item.name) for item in plan.key)
+        names = ", ".join(self._compared(plan))
         tail = f"order by {names} limit {rows - 1}, 1"
         found = list(self._rows(plan, self._where(plan, KeySpan(after)), tail))
         return found[0][0] if found else None
@@ -231,7 +231,7 @@ class MySqlSourceSide:
         return self._tables[plan.source.schema, plan.source.name]
 
     def _where(self, plan: ComparisonPlan, span: KeySpan) -> str:
-        names = [quoted(item.name) for item in plan.key]
+        names = self._compared(plan)
         conditions = []
         for sign, last, bound in ((">", ">", span.low), ("<", "<=", span.high)):
             if bound is not None:
@@ -245,7 +245,12 @@ class MySqlSourceSide:
         values = self._values(plan, key)
         if values is None:
             return ""
-        return f"({' and '.join(f'{quoted(i.name)} = {v}' for i, (_, v) in zip(plan.key, values, strict=True))})"
+        return f"({' and '.join(f'{name} = {v}' for name, (_, v) in zip(self._compared(plan), values, strict=True))})"
+
+    def _compared(self, plan: ComparisonPlan) -> list[str]:
+        """Returns the expressions by which the columns of a key are compared and sorted."""
+        known = self._known(plan)
+        return [compared(item.name, known.column(item.name)[0]) for item in plan.key]
 
     def _values(self, plan: ComparisonPlan, key: Key) -> list[tuple[str, str]] | None:
         """Returns the texts of a key as the source writes them, with their literals; None where one is no value of its column's type."""

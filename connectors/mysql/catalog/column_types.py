@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from cdcworker.connectors.mysql.errors import UnknownTypeError
 from cdcworker.connectors.mysql.types import charsets
-from cdcworker.connectors.mysql.types.column import ColumnType, TypeCode
+from cdcworker.connectors.mysql.types.column import YEAR_2, ColumnType, TypeCode
 
 _PLAIN: Final = {
     "tinyint": TypeCode.TINY,
@@ -64,8 +64,9 @@ def column_type(found: CatalogType) -> ColumnType:
     name = found.data_type.lower()
     out = _form(name, found)
     if name in _SIGNED:
+        text = found.column_type.lower()
         # A year never is negative, and table maps say so.
-        return out._replace(is_unsigned=name == "year" or " unsigned" in found.column_type.lower())
+        return out._replace(is_unsigned=name == "year" or " unsigned" in text, declared=text if text == YEAR_2 else "")
     if name in ("enum", "set"):
         return out._replace(collation=_collation(found), members=members_of(found.column_type))
     if name in _FIXED or name in _VARYING or name in _BLOBS:

@@ -29,7 +29,7 @@ from cdcworker.connectors.mysql.server.facts import read_facts
 from cdcworker.connectors.mysql.server.grants import quoted
 from cdcworker.connectors.mysql.snapshot.read_view import ReadViews
 from cdcworker.connectors.mysql.snapshot.selected_rows import SelectedRows, form_of, selected_rows
-from cdcworker.connectors.mysql.snapshot.selected_values import beyond, literal, selected, value_of
+from cdcworker.connectors.mysql.snapshot.selected_values import beyond, compared, literal, selected, value_of
 from cdcworker.connectors.mysql_client.error_numbers import RIGHTS, number_of
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
@@ -295,8 +295,8 @@ def value_errors(path: tuple[str, ...]) -> Iterator[None]:
 def _statement(plan: TablePlan, want: ChunkRequest) -> str:
     """Returns the SELECT of a chunk. A condition of a user has been checked by whoever asks for it."""
     table = plan.table
-    names = [quoted(table.columns[i].name) for i in table.key]
     kinds = [plan.types[i] for i in table.key]
+    names = [compared(table.columns[i].name, kind) for i, kind in zip(table.key, kinds, strict=True)]
 
     def literals(texts: KeyTexts) -> list[str]:
         return [literal(kind, text) for kind, text in zip(kinds, texts, strict=True)]
@@ -319,9 +319,8 @@ def _columns(plan: TablePlan) -> str:
 
 def _is(plan: TablePlan, texts: KeyTexts) -> str:
     """Returns the condition of the row of a key."""
-    key = plan.table.key
-    pairs = ((plan.table.columns[i].name, literal(plan.types[i], text)) for i, text in zip(key, texts, strict=True))
-    return " and ".join(f"{quoted(name)} = {value}" for name, value in pairs)
+    parts = ((plan.table.columns[i].name, plan.types[i], text) for i, text in zip(plan.table.key, texts, strict=True))
+    return " and ".join(f"{compared(name, kind)} = {literal(kind, text)}" for name, kind, text in parts)
 
 
 def key_values(plan: TablePlan, texts: KeyTexts) -> tuple[Any, ...]:

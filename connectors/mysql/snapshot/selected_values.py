@@ -10,7 +10,7 @@ from typing import Any, Final
 from cdcworker.connectors.mysql.decode.value_forms import span_text
 from cdcworker.connectors.mysql.server.grants import quoted
 from cdcworker.connectors.mysql.types import charsets, declared
-from cdcworker.connectors.mysql.types.column import STRINGS, ColumnType, TypeCode
+from cdcworker.connectors.mysql.types.column import STRINGS, YEAR_2, ColumnType, TypeCode
 from cdcworker.connectors.mysql.types.times import ZERO_TIMESTAMP, InvalidDate, InvalidDateTime
 
 Convert = Callable[[bytes], Any]
@@ -34,7 +34,13 @@ def selected(name: str, kind: ColumnType) -> str:
     if kind.code is TypeCode.VECTOR:
         # Clients that do not know the type take it for text.
         return f"hex({quoted(name)})"
-    return quoted(name)
+    return compared(name, kind)
+
+
+def compared(name: str, kind: ColumnType) -> str:
+    """Returns the expression by which a key's column is compared and sorted."""
+    # The server shows two digits of such a year, and compares these with a literal though it sorts by the whole one.
+    return f"year({quoted(name)})" if kind.declared == YEAR_2 else quoted(name)
 
 
 def is_octets(kind: ColumnType) -> bool:

@@ -79,6 +79,8 @@ _TWO_BYTES_LITTLE: Final = frozenset({TypeCode.VARCHAR, TypeCode.VARCHAR_COMPRES
 _REAL_TYPE_FIRST: Final = frozenset({TypeCode.STRING, TypeCode.VAR_STRING, TypeCode.ENUM, TypeCode.SET})
 _WIDE: Final = 0x30
 """Bits of a string's first metadata byte that are set, unless they hold the two highest bits of its length, inverted."""
+YEAR_2: Final = "year(2)"
+"""MariaDB's YEAR of which two digits are shown."""
 
 
 class ColumnType(NamedTuple):
@@ -94,7 +96,8 @@ class ColumnType(NamedTuple):
     members: tuple[str, ...] | None = None
     """Of an ENUM or a SET, in the order of the definition."""
     declared: str = ""
-    """What the catalog calls the type where a table map does not tell it apart: `uuid`, `inet4`, `inet6` or `vector` of MariaDB."""
+    """What the catalog calls the type where a table map does not tell it apart: `uuid`, `inet4`, `inet6`, `vector`
+    or `year(2)` of MariaDB."""
 
 
 def read_type(code: int, metadata: bytes, at: int) -> tuple[ColumnType, int]:

@@ -34,13 +34,18 @@ def inet4(value: bytes) -> str:
 
 
 def inet6(value: bytes) -> str:
-    """Returns the text that the server prints: of an address that holds one of version 4, that with dots."""
+    """Returns the text that the server prints: of an address that holds one of version 4, that with dots; and a single group of zeros is
+    left out where there is no longer run of them."""
     address = ipaddress.IPv6Address(_sized(value, 16))
     number = int(address)
     if number >> 32 in (0, 0xFFFF) and (number >> 32 or number > 0xFFFF):
         head = "::ffff:" if number >> 32 else "::"
         return f"{head}{ipaddress.IPv4Address(number & 0xFFFFFFFF)}"
-    return str(address)
+    groups = str(address).split(":")
+    if "" in groups or "0" not in groups:
+        return str(address)
+    at = groups.index("0")
+    return f"{':'.join(groups[:at])}::{':'.join(groups[at + 1 :])}"
 
 
 def uuid(value: bytes) -> str:

@@ -88,6 +88,7 @@ KEYS = [
     ("timestamp(3) null default null", "('2020-01-01 00:00:00.001'),('2020-01-01 00:00:00.002')"),
     ("time(2)", "('-838:59:59'),('00:00:00.01'),('838:59:59')"),
     ("year", "(1999),(2024)"),
+    ("year(2)", "(1999),(2024),(2000),(1970)"),
     ("varchar(20)", "('a'),('B'),('é'),('it''s'),('漢'),('')"),
     ("varchar(20) character set latin1 collate latin1_bin", "('a'),('B'),('é'),('\\\\'),('')"),
     ("char(9) character set gbk", "('汉'),('a'),('b')"),
@@ -100,7 +101,7 @@ KEYS = [
 ]
 
 
-IN_CI = ("decimal(30,10)", "enum('z','a','m')")
+IN_CI = ("decimal(30,10)", "enum('z','a','m')", "year(2)")
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,7 @@ CASES = [
     Case("bit(13)", st.integers(0, 2**13 - 1), "v+0"),
     Case("bit(64)", st.integers(0, 2**64 - 1), "v+0"),
     Case("year", st.integers(1901, 2155) | st.just(0), shown=lambda value: f"{value:04}"),
+    Case("year(2)", st.integers(1970, 2069), "year(v)"),
     Case("date", st.dates(date(1, 1, 1)).map(str) | INVALID_DATES, shown=str),
     *(Case(f"time({n})", spans(n), literal=lambda v: f"'{span_text(6)(v)}'", shown=span_text(n)) for n in range(7)),
     *(
@@ -189,7 +190,8 @@ CASES = [
         st.ip_addresses(v=6).map(str)
         | st.ip_addresses(v=4).map("::ffff:{}".format)
         | st.ip_addresses(v=4).map("::{}".format)
-        | st.sampled_from(["::", "::1", "::ffff", "::1:0", "1::", "1:0:0:2::3", "0:1::", "fe80::1:0:0:1"]),
+        | st.sampled_from(["::", "::1", "::ffff", "::1:0", "1::", "1:0:0:2::3", "0:1::", "fe80::1:0:0:1"])
+        | st.sampled_from(["0:2:3:4:5:6:7:8", "1:2:3:4:5:6:7:0", "1:0:3:0:5:6:7:8", "::1:0:3:0:5:6"]),
         declared="inet6",
     ),
     Case(

@@ -34,6 +34,7 @@ def test_members_are_read_with_their_quotes_and_escapes(text: str, members: tupl
         (CatalogType("set", "set('a')", "latin1"), ColumnType(TypeCode.SET, 1, collation=5, members=("a",))),
         (CatalogType("longtext", "longtext", "latin1", 1 << 32), ColumnType(TypeCode.BLOB, 4, collation=5)),
         (CatalogType("year", "year"), ColumnType(TypeCode.YEAR, is_unsigned=True)),
+        (CatalogType("year", "year(2)"), ColumnType(TypeCode.YEAR, is_unsigned=True, declared="year(2)")),
         (CatalogType("inet6", "inet6"), ColumnType(TypeCode.STRING, 16, collation=63, declared="inet6")),
         (CatalogType("vector", "vector(3)"), ColumnType(TypeCode.VECTOR, 4)),
         (CatalogType("json", "json"), ColumnType(TypeCode.JSON, 4)),

@@ -87,6 +87,7 @@ def test_names_are_quoted():
     [
         (ColumnType(TypeCode.VECTOR, 4), "hex(`c`)", "0000803F00000040", (1.0, 2.0)),
         (ColumnType(TypeCode.BIT, 9), "`c` + 0", "5", 5),
+        (ColumnType(TypeCode.YEAR, declared="year(2)"), "year(`c`)", "1999", 1999),
         (ColumnType(TypeCode.FLOAT, 4), "cast(`c` as double)", "1.100000023841858", 1.100000023841858),
         (ColumnType(TypeCode.VARCHAR, 9, collation=45), "`c`", "1", "1"),
     ],

@@ -53,6 +53,25 @@ def test_a_value(column: ColumnType, data: bytes, expected: Any) -> None:
     assert value(column, data) == expected
 
 
+INET6 = ColumnType(T.STRING, 16, collation=63, declared="inet6")
+
+
+@pytest.mark.parametrize(
+    ("groups", "text"),
+    [
+        ("00000002000300040005000600070008", "::2:3:4:5:6:7:8"),
+        ("0001000200030004000500060007", "1:2:3:4:5:6:7::"),
+        ("00010000000300000005000600070008", "1::3:0:5:6:7:8"),
+        ("00010000000300000000000600070008", "1:0:3::6:7:8"),
+        ("00010002000300040005000600070008", "1:2:3:4:5:6:7:8"),
+        ("", "::"),
+    ],
+)
+def test_an_address_of_version_6_is_as_short_as_the_server_prints_it(groups: str, text: str) -> None:
+    data = bytes.fromhex(groups)
+    assert value(INET6, bytes([len(data)]) + data) == text
+
+
 @pytest.mark.parametrize(
     ("column", "data"),
     [
