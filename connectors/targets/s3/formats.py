@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +28,9 @@ _BAD: Final = (
     RecursionError,
     ArithmeticError,
 )
+
+
+_QUOTED: Final = re.compile(r'[",\r\n]')
 
 
 class Format(NamedTuple):
@@ -86,14 +89,24 @@ def _columns(record: TargetRecord) -> tuple[str, ...]:
 
 
 def _csv(records: Sequence[TargetRecord]) -> bytes:
-    names, out = _columns(records[0]), io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(names)
+    names = _columns(records[0])
+    lines = [",".join(map(_quoted, names))]
     for record in records:
         known = record.value_schema.by_name if record.value_schema is not None else {}
-        values = ((record.value.get(name), known.get(name)) for name in names)
-        writer.writerow(["" if value is None else text_of(value, schema) for value, schema in values])
-    return encoded(out.getvalue())
+        line = ",".join([_cell(record.value.get(name), known.get(name)) for name in names])
+        # Readers pass over a line without characters.
+        lines.append(line or '""')
+    return encoded("\n".join([*lines, ""]))
+
+
+def _cell(value: Any, schema: ConnectSchema | None) -> str:
+    """Returns a value as PostgreSQL's COPY writes it: nothing for null, and quotes for a text without characters. Python's csv module
+    tells the two not apart, and does not quote a carriage return alone."""
+    return "" if value is None else _quoted(text_of(value, schema))
+
+
+def _quoted(text: str) -> str:
+    return text if text and not _QUOTED.search(text) else f'"{text.replace(chr(34), chr(34) * 2)}"'
 
 
 def _struct(record: TargetRecord) -> ConnectSchema:
@@ -104,10 +117,14 @@ def _struct(record: TargetRecord) -> ConnectSchema:
 
 def _avro(records: Sequence[TargetRecord]) -> bytes:
     from fastavro import parse_schema, writer
+    from fastavro.schema import SchemaParseException
 
     out = io.BytesIO()
     schema = _struct(records[0])
-    kind = parse_schema(avro_of(schema, REGISTERED))
+    try:
+        kind = parse_schema(avro_of(schema, REGISTERED))
+    except SchemaParseException:
+        raise CdcError(RECORD_REFUSED, "the value's schema has no form in Avro") from None
     # The marker between blocks is random otherwise, and the same records make the same bytes here.
     writer(out, kind, [record.value for record in records], codec="deflate", sync_marker=b"cdcworker-blocks")
     return out.getvalue()

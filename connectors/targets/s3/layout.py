@@ -21,6 +21,8 @@ HOURS_MAX: Final = 256
 PARTITIONS_MAX: Final = 4_096
 CHARS_MAX: Final = 700
 """Of a folder: a store takes keys of 1,024 bytes."""
+PART_CHARS_MAX: Final = 255
+"""Of a folder's part: file systems take no longer names."""
 
 
 def template_problem(text: str) -> str | None:
@@ -62,6 +64,10 @@ class Folders:
         if template is None:
             template = self._by_hour[hour] = TextTemplate(self._timed(hour), encoded_part, "_")
         folder = template.fill(record)
+        parts = [_shown(part) for part in folder.split("/")]
+        if max(map(len, parts)) > PART_CHARS_MAX:
+            raise CdcError(RECORD_REFUSED, f"a part of the record's folder has more than {PART_CHARS_MAX} characters")
+        folder = "/".join(parts)
         if len(folder) > CHARS_MAX:
             raise CdcError(RECORD_REFUSED, f"the record's folder has more than {CHARS_MAX} characters")
         return folder
@@ -72,6 +78,11 @@ class Folders:
         except (ValueError, OverflowError, OSError):
             raise CdcError(RECORD_REFUSED, "the record's time is out of range") from None
         return _TIME.sub(lambda found: f"{at:{found[0]}}".zfill(4 if found[1] == "Y" else 2), self._template)
+
+
+def _shown(part: str) -> str:
+    """Returns a part of a folder so that readers do not pass over it, as they do where a value begins with _ or a dot."""
+    return f"%{ord(part[0]):02X}{part[1:]}" if part.startswith(("_", ".")) else part
 
 
 def name_of(record: TargetRecord, run: int, ending: str) -> str:

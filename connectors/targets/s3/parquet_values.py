@@ -29,10 +29,11 @@ def file_of(records: Sequence[TargetRecord]) -> bytes:
     try:
         rows = [read(record.value) for record in records]
         table = pa.Table.from_pylist(rows, schema=pa.schema(list(kind)))
-    except pa.ArrowException as error:
+        out = io.BytesIO()
+        # A type that Parquet does not have, such as a decimal of more than 38 digits behind the point, is an OSError.
+        parquet.write_table(table, out, compression="zstd")
+    except (pa.ArrowException, OSError) as error:
         raise CdcError(RECORD_REFUSED, f"a value has no form in Parquet ({type(error).__name__})") from None
-    out = io.BytesIO()
-    parquet.write_table(table, out, compression="zstd")
     return out.getvalue()
 
 

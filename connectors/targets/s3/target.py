@@ -7,6 +7,7 @@ crash finishes what was decided, and what was not decided was never there.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -44,6 +45,8 @@ class FilesTarget:
         self._is_event = config["file.content"] == "event"
         self._format = format_named(format_of(config), events=self._is_event, compression=config["file.compression"])
         self._ledgers: dict[str, PartitionLedger] = {}
+        self._firsts: dict[str, int] = {}
+        """The first offset that this owner was given of a partition: what was refused before it does not come again."""
         self._refused: dict[str, list[int]] = {}
         self._is_begun = False
 
@@ -58,9 +61,9 @@ class FilesTarget:
             for partition, records in by_partition.items():
                 try:
                     self._write(partition, records)
-                except CdcError as error:
-                    # What is known of the ledger may be wrong now.
-                    if error.kind != "data":
+                except (CdcError, OSError) as error:
+                    # What is known of the ledger may be wrong now, and what was decided not be where readers look.
+                    if isinstance(error, OSError) or error.kind != "data":
                         self._ledgers.pop(partition, None)
                     elif len(batch.records) == 1:
                         self._refused.setdefault(partition, []).append(records[0].offset)
@@ -95,7 +98,8 @@ class FilesTarget:
     def _claimed(self, partition: str, first: int) -> PartitionLedger:
         """Returns the ledger of a partition that is this owner's, with all files that were decided in their places."""
         ledger = PartitionLedger(self._store, self._place.connector or "check", partition, self._place.epoch)
-        ledger.claim(first)
+        # A partition that is claimed once more, after an error, may be in the middle of a batch: what the batch began with counts.
+        ledger.claim(self._firsts.setdefault(partition, first))
         for one in ledger.state.files:
             with contextlib.suppress(FileNotFoundError):  # it was published, and staged no more
                 self._publish(one, self._store.read(one.staged))
@@ -119,6 +123,8 @@ class FilesTarget:
 
     def _staged(self, ledger: PartitionLedger, file: _File, content: bytes) -> Decided:
         staged = ledger.stage(content)
+        # A name that is too long for a file system is told by a folder that is there: nothing is decided that cannot be put.
+        self._store.make_folder(file.folder)
         for run in range(RUNS_MAX):
             path = f"{file.folder}/{name_of(file.records[0], run, self._format.ending)}"
             if not self._store.exists(path):
@@ -144,4 +150,7 @@ def _as_errors() -> Iterator[None]:
     try:
         yield
     except OSError as exc:
+        if exc.errno == errno.ENAMETOOLONG:
+            text = "the file system takes no names of files as long as the topic's or the folder's"
+            raise CdcError(TARGET_REFUSES, text, where=_WHERE) from None
         raise TargetUnavailable(TARGET_UNAVAILABLE, exc.strerror or type(exc).__name__) from None

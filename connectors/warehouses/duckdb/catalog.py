@@ -127,7 +127,9 @@ class TargetCatalog:
             position=self._output.position,
             versions=self._output.versions and bool(key),
         )
-        target_columns.distinct(target.names, [target.position, *(column.name for column in target.own)], batch)
+        own = [target.position, *(column.name for column in target.own)]
+        target_columns.distinct(target.names, own, batch)
+        found_tables.check_names([*filter(None, own), *target.names], target.plain_name)
         return target
 
     def _standing(self, connection: Connection, batch: TableBatch) -> statements.TargetTable | None:

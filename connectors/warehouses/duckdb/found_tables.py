@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +12,8 @@ from cdcworker.connectors.warehouses.duckdb.connection import Connection
 from cdcworker.connectors.warehouses.duckdb.ledger import DuckDbLedger
 from cdcworker.schemas.errors import CdcError
 
+ROWID: Final = "rowid"
+"""By which statements name the rows of a table: a column of that name hides it."""
 _RELATION: Final = """select view_name from duckdb_views()
     where database_name = current_database() and schema_name = %s and view_name = %s"""
 _COLUMNS: Final = """select column_name, data_type from duckdb_columns()
@@ -32,15 +34,32 @@ class FoundTable:
 
 
 def find(connection: Connection, schema: str, table: str, ledger: DuckDbLedger) -> FoundTable | None:
-    """Returns a table; None: nothing has the name. CdcError SCHEMA_REFUSED where a view has it."""
+    """Returns a table; None: nothing has the name. CdcError SCHEMA_REFUSED where a view has it, or a column the name of ROWID."""
     if connection.one(_RELATION, (schema, table)) is not None:
         where = {"table": f"{schema}.{table}"}
         raise CdcError(SCHEMA_REFUSED, "a view has the name of the table", where=where)
     types = dict(connection.ask(_COLUMNS, (schema, table)))
     if not types:
         return None
+    check_names(list(types), f"{schema}.{table}")
     key = connection.one(_KEY, (schema, table)) if ledger.is_there(connection) else None
     return FoundTable(types, tuple(key[0]) if key else ())
+
+
+def check_names(names: Sequence[str], table: str) -> None:
+    """CdcError SCHEMA_REFUSED for names of columns that DuckDB does not tell apart, in upper or lower case, or that hide ROWID."""
+    seen: set[str] = set()
+    for name in names:
+        lower = name.lower()
+        if lower == ROWID or lower in seen:
+            text = (
+                "another column's name but for upper and lower case"
+                if lower in seen
+                else "a name that DuckDB needs itself"
+            )
+            text = f"a column has {text}: column.exclude.list leaves it out"
+            raise CdcError(SCHEMA_REFUSED, text, where={"table": table, "column": name})
+        seen.add(lower)
 
 
 def put_key(connection: Connection, place: tuple[str, str], key: tuple[str, ...]) -> None:

@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 
+from tests.contract import record_targets
 from tests.contract.record_targets import *  # noqa: F403 - the suite of all targets of records
 from tests.contract.record_targets import QUICK
 from tests.record_sinks import Ledger, TaskProcess, Topics, Workload, wait
@@ -76,6 +77,12 @@ def receiver(s3):
         made = Receiver(s3, proxy)
         yield made
         made.close()
+
+
+@pytest.mark.long
+def test_a_receiver_that_is_away_is_waited_for(kafka, receiver, tmp_path):
+    """Each request is repeated for 20 s before the task tells that it tries again."""
+    record_targets.test_a_receiver_that_is_away_is_waited_for(kafka, receiver, tmp_path)
 
 
 def test_a_record_that_makes_no_folder_is_a_dead_letter_once_and_the_others_are_in_files(kafka, receiver, tmp_path):

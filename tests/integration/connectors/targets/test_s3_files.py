@@ -6,6 +6,7 @@ import contextlib
 import json
 import threading
 import uuid
+from dataclasses import replace
 
 import pytest
 from cdcworker.connectors.api.record_target import RecordBatch, TargetPlace, TargetRecord
@@ -77,6 +78,10 @@ def opened(place, epoch=(1, 0), **config):
 def batch(*offsets, topic="id", value=lambda offset: {"a": offset % 2}):
     records = [TargetRecord(f"{topic}-0-{n}", "orders", 0, n, 1, None, {"id": n}, None, value(n)) for n in offsets]
     return RecordBatch(records)
+
+
+def away(*_):
+    raise OSError("the server of files is away")
 
 
 def held(place):
@@ -151,6 +156,51 @@ def test_a_record_that_was_refused_is_refused_again(place):
     assert error.value.kind == "data"
     again.write(batch(2, 3))
     assert held(place) == [2, 3]
+
+
+def test_a_disk_that_is_full_behind_the_decision_loses_nothing(place, monkeypatch):
+    target = opened(place)
+    with monkeypatch.context() as patch:
+        patch.setattr(target, "_publish", away)
+        with pytest.raises(CdcError) as error:
+            target.write(batch(1, 2))
+        assert error.value.kind == "transient"
+    target.write(batch(1, 2))
+    target.write(batch(3))
+    assert held(place) == [1, 2, 3]
+
+
+def test_a_record_that_was_refused_in_a_batch_that_was_written_again_is_refused_by_the_next_owner_too(
+    place, monkeypatch
+):
+    """Its dead letter is not committed when the owner dies."""
+    target = opened(place)
+    with pytest.raises(CdcError):
+        target.write(batch(1, value=lambda _: {"a": "\ud800"}))
+    with monkeypatch.context() as patch:
+        patch.setattr(target, "_publish", away)
+        with pytest.raises(CdcError) as error:
+            target.write(batch(2))
+        assert error.value.kind == "transient"
+    target.write(batch(2))
+    with pytest.raises(CdcError) as error:
+        opened(place, (2, 0)).write(batch(1, 2))
+    assert error.value.code == "sink.record_refused"
+    assert held(place) == [2]
+
+
+def test_a_value_that_is_too_long_for_a_folder_is_refused_and_a_topic_halts_the_task(tmp_path):
+    place = InFolder(tmp_path / "files")
+    target = opened(place, file_folder_template="a=${value.a}")
+    with pytest.raises(CdcError) as error:
+        target.write(batch(1, value=lambda _: {"a": "x" * 300}))
+    assert error.value.code == "sink.record_refused"
+    named = [replace(record, topic="t" * 249) for record in batch(2, value=lambda _: {"a": "x"}).records]
+    with pytest.raises(CdcError) as error:
+        target.write(RecordBatch(named))
+    assert error.value.code == "sink.target_refuses"
+    target.write(batch(3))
+    assert held(place) == [3]
 
 
 def test_a_file_of_somebody_elses_is_left_alone(place):

@@ -36,6 +36,10 @@ def record(value=VALUE, schema=ROW, **more):
                            "value_schema": schema, "value": value, **more})  # fmt: skip
 
 
+def decimal_of_scale(scale):
+    return struct(("d", ConnectSchema("bytes", name=DECIMAL, parameters={"scale": str(scale)})), name="row")
+
+
 def wrong(config):
     return {value.name for value in CONFIG_DEF.validate({**S3, **config}) if value.errors}
 
@@ -93,6 +97,14 @@ def test_folders(template, folder):
     assert Folders(template).of(record()) == folder
 
 
+@pytest.mark.parametrize("value", ["_cdcworker", "_a", ".a", ".", "..", ""])
+def test_readers_pass_over_no_folder_of_a_value(value):
+    for template in ("${value.text}/x", "x/${value.text}", "x/${value.text}/y"):
+        folder = Folders(template).of(record({**VALUE, "text": value}))
+        assert not any(part.startswith(("_", ".")) for part in folder.split("/"))
+    assert Folders("a=${value.text}").of(record({**VALUE, "text": "_a"})) == "a=_a"
+
+
 @pytest.mark.parametrize("value", [".", "..", "../..", "a/b", ""])
 def test_no_value_is_a_step_to_another_folder(value):
     folder = Folders("x/${value.text}").of(record({**VALUE, "text": value}))
@@ -133,6 +145,7 @@ def test_lines_csv_avro_and_parquet_hold_the_values():
 @pytest.mark.parametrize(("name", "value", "schema"), [
     ("csv", "text", None), ("avro", {"a": 1}, None), ("parquet", {"a": 1}, None), ("avro", {**VALUE, "id": "x"}, ROW),
     ("parquet", {**VALUE, "id": "x"}, ROW), ("json", {"a": "\ud800"}, None),
+    ("parquet", {"d": b"\x01"}, decimal_of_scale(40)), ("avro", {"d": b"\x01"}, decimal_of_scale(-2)),
 ])  # fmt: skip
 def test_a_record_that_a_format_cannot_hold_is_refused_without_its_value(name, value, schema):
     made = format_named(name, events=False, compression="none")
@@ -146,3 +159,15 @@ def test_a_record_that_a_format_cannot_hold_is_refused_without_its_value(name, v
         written()
     assert error.value.code == "sink.record_refused"
     assert "x" not in error.value.where.values()
+
+
+def test_csv_tells_null_from_a_text_without_characters_and_ends_no_line_in_a_value():
+    columns = struct(*((name, ConnectSchema("string", optional=True)) for name in "ab"), name="row")
+    made = format_named("csv", events=False, compression="none")
+    values = [(None, ""), ("x\ry", "\r"), ('say "x"', "a,b"), ("=1", "\0")]
+    content = made.content([record({"a": a, "b": b}, columns) for a, b in values])
+    assert content.split(b"\n")[1] == b',""'
+    with io.StringIO(content.decode(), newline="") as lines:
+        assert list(csv.reader(lines))[1:] == [[a or "", b] for a, b in values]
+    one = struct(("a", ConnectSchema("string", optional=True)), name="row")
+    assert made.content([record({"a": None}, one)]) == b'a\n""\n'

@@ -17,7 +17,7 @@ from cdcworker.connectors.warehouses.duckdb.writer import DuckDbWriter
 from cdcworker.schemas.errors import CdcError
 
 from tests import change_streams
-from tests.change_streams import NARROW
+from tests.change_streams import ID, NARROW, column, table
 from tests.contract.warehouses import TOPIC, rows, run
 
 HOLDS = "import duckdb, sys; held = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
@@ -125,3 +125,32 @@ def test_a_comparison_finds_tables_keys_and_positions(path, writer):
         }
         assert side.table("public", "nothing") is None
         assert side.ledger() == writer.ledger()
+
+
+@pytest.mark.parametrize("names", [("rowid",), ("RowId",), ("a", "A"), ("_CDC_POSITION",)])
+def test_names_of_columns_that_duckdb_does_not_tell_apart_are_refused_by_name(path, writer, names):
+    """A column of the name rowid would stand for the places of rows: others than those that change would be deleted."""
+    of = table(ID, *(column(name, "int", "integer") for name in names))
+    stream = change_streams.Stream(1)
+    stream.insert(of, (1, *range(len(names))))
+    with pytest.raises(CdcError) as caught:
+        run(stream, writer)
+    assert caught.value.code == "spark.schema_refused"
+    assert caught.value.where["column"] == names[-1]
+    assert "index" not in caught.value.message
+
+
+def test_a_column_of_a_table_that_hides_the_places_of_rows_is_refused(path, writer):
+    stream = change_streams.Stream(1)
+    stream.insert(NARROW, (1, 1, "a", "b"))
+    run(stream, writer)
+    with opening.session(path) as connection:
+        connection.do("alter table public.orders add column rowid integer default 7")
+    stream.insert(NARROW, (2, 1, "a", "b"))
+    with pytest.raises(CdcError) as caught:
+        run(stream, writer)
+    assert (caught.value.code, caught.value.where["column"]) == ("spark.schema_refused", "rowid")
+    with opening.session(path) as connection:
+        connection.do("alter table public.orders drop column rowid")
+    run(stream, writer)
+    assert rows(writer, "id") == [(1,), (2,)]
