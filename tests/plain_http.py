@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-_CLIENT = httpx.Client(limits=httpx.Limits(max_keepalive_connections=0))
+_CLIENT = httpx.Client(trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
 
 
 def request(method: str, url: str, **options: Any) -> httpx.Response:

@@ -120,6 +120,6 @@ def test_every_address_is_listened_on_by_default():
     server = RestServer(create_app(Herder()), "", 0)
     server.start()
     try:
-        assert plain_http.get(f"http://127.0.0.1:{server.port}/healthz", trust_env=False).status_code == 200
+        assert plain_http.get(f"http://127.0.0.1:{server.port}/healthz").status_code == 200
     finally:
         server.stop()

@@ -254,7 +254,7 @@ def test_completion_completes_commands_options_and_names(monkeypatch):
 
         return [item.value for item in ShellComplete(cli, {}, "cdcworker", "_X").get_completions(words, last)]
 
-    assert complete([], "con") == ["connector", "context"]
+    assert complete([], "con") == ["connector", "connection", "context"]
     assert complete(["cluster"], "dr") == ["drain"]
     assert complete(["connector", "restart", "x"], "--fa") == ["--failed"]
     monkeypatch.setattr(httpx, "get", lambda *_, **__: httpx.Response(200, json=["shop", "other"]))

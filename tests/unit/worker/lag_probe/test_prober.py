@@ -50,7 +50,11 @@ class Cluster:
     def view(self):
         assignment = Assignment("b1", tuple(self.entries))
         state = SimpleNamespace(
-            connectors=self.connectors, task_sets=self.task_sets, assignments={ME: assignment}, commands={}
+            connectors=self.connectors,
+            task_sets=self.task_sets,
+            assignments={ME: assignment},
+            commands={},
+            connections={},
         )
         return SimpleNamespace(
             ready=True, worker_id=ME, boot_id="b1", is_leader=self.leads, state=state, statuses=self.statuses

@@ -308,7 +308,7 @@ def test_text_of_others_cannot_steer_the_terminal(run, cluster):
         (["snapshots", "list", "c"], "0 snapshots"),
         (["top"], "2 workers, 1 of 2 tasks running"),
         (["plugins"], "3 plugins"),
-        (["plugins", "fake"], "7 keys"),
+        (["plugins", "fake"], "8 keys"),
         (["errors", "rest.exists"], "rest.exists: A connector of this name exists"),
         (["completion", "bash"], "completion for bash"),
         (["context", "list"], "0 contexts"),
