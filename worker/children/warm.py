@@ -29,6 +29,8 @@ READ_BYTES: Final = 65_536
 END_S_MAX: Final = 2.0
 FORK_S_MAX: Final = 10.0
 """A fork takes milliseconds, and the first one as long as all imports."""
+START_S_MAX: Final = 30.0
+"""A fork server that is not ready by then is replaced."""
 
 
 class WarmChildren:
@@ -42,6 +44,7 @@ class WarmChildren:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._is_ready = False
+        self._since = 0.0
         self._is_closed = False
 
     def open(self) -> None:
@@ -56,7 +59,7 @@ class WarmChildren:
             if self._control is not None or self._is_closed:
                 return None
             self._control, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            self._is_ready = False
+            self._is_ready, self._since = False, time.monotonic()
             return server_end
 
     def close(self) -> None:
@@ -95,8 +98,8 @@ class WarmChildren:
             if control is None:
                 return None
             control.settimeout(wait_s)
-            if not self._is_ready:
-                self._is_ready = bool(control.recv(REQUEST_BYTES_MAX))
+            if not self._is_ready and self._still_starts(control):
+                return None
             socket.send_fds(control, [request], list(streams))
             reply = parse_message(control.recv(REQUEST_BYTES_MAX))
         except (OSError, JsonRefused) as exc:
@@ -109,6 +112,16 @@ class WarmChildren:
             return pid
         log.warning("no child was forked module=%s error=%s", self.module, reply.get("error"))
         return None
+
+    def _still_starts(self, control: socket.socket) -> bool:
+        """Waits for the fork server. Returns whether it needs longer than this question can wait: it is left to those that follow."""
+        try:
+            self._is_ready = bool(control.recv(REQUEST_BYTES_MAX))
+        except TimeoutError:
+            if time.monotonic() - self._since > START_S_MAX:
+                raise
+            return True
+        return False
 
     def _open(self) -> socket.socket | None:
         if self._process is not None and self._process.poll() is not None:
@@ -125,7 +138,7 @@ class WarmChildren:
                     start_new_session=True,
                     env={**os.environ, MARK: NO_MARK},
                 )
-            self._control, self._is_ready = own_end, False
+            self._control, self._is_ready, self._since = own_end, False, time.monotonic()
         return self._control
 
     def _drop(self) -> None:

@@ -11,10 +11,14 @@ from cdcworker.worker.validation.validate import CHILD, run_checks
 
 from tests.herders import eventually
 
+FORK_S_MAX = "cdcworker.worker.children.warm.FORK_S_MAX"
 MODULE = """
 import json, os, subprocess, sys, time
 said = []
 def preload():
+    gate = os.environ.get("WARM_GATE")
+    while gate and not os.path.exists(gate):
+        time.sleep(0.01)
     said.append("preloaded")
 def main():
     question = json.load(sys.stdin)
@@ -77,6 +81,33 @@ def is_running(pid):
             return file.read().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def test_a_server_that_still_starts_is_left_to_the_questions_that_follow(warm, tmp_path, monkeypatch):
+    gate = tmp_path / "gate"
+    monkeypatch.setenv("WARM_GATE", str(gate))
+    warm.open()
+    server = warm._process.pid
+    monkeypatch.setattr(FORK_S_MAX, 0.1)
+    assert ask(warm, say="a")["said"] == ["a"]
+    gate.write_bytes(b"open")
+    monkeypatch.setattr(FORK_S_MAX, 30.0)
+    assert ask(warm, say="b")["said"] == ["preloaded", "b"]
+    assert warm._process.pid == server
+
+
+def test_a_server_that_is_not_ready_for_long_is_replaced(warm, tmp_path, monkeypatch):
+    gate = tmp_path / "gate"
+    monkeypatch.setenv("WARM_GATE", str(gate))
+    monkeypatch.setattr("cdcworker.worker.children.warm.START_S_MAX", 0.0)
+    monkeypatch.setattr(FORK_S_MAX, 0.1)
+    warm.open()
+    server = warm._process.pid
+    assert ask(warm, say="a")["said"] == ["a"]
+    monkeypatch.delenv("WARM_GATE")
+    monkeypatch.setattr(FORK_S_MAX, 30.0)
+    assert ask(warm, say="b")["said"] == ["preloaded", "b"]
+    assert not is_running(server)
 
 
 def test_a_server_that_was_lost_is_replaced(warm):
