@@ -20,6 +20,7 @@ from .source.reading import config_of
 
 PARTED = ("mysql.part_read", "source.half_produced")
 """Met by transactions of which one poll takes a part only."""
+LARGE_EVERY_S = 10.0
 WITNESS = {"server-id": "8", "gtid-domain-id": "9", "slave-run-triggers-for-rbr": "YES", "skip-slave-start": ""}
 UNLOCKED = "set session transaction isolation level read committed"
 """Rows that are taken back leave no lock on the gap in which others insert theirs."""
@@ -57,6 +58,7 @@ class MariaDbStage(CrashStage):
     ) -> None:
         super().__init__(bootstrap, rng, state_dir, delivery)
         self.primary, self._replica = servers
+        self._large_at = 0.0
         self.tables = self.kept = ("t", "u")
         self._below = 0
         """Rows with lower keys are not those of a transaction that is open."""
@@ -108,12 +110,22 @@ class MariaDbStage(CrashStage):
     def insert(self, count: int) -> None:
         self._db_do("begin", *self._rows(count), "commit")
 
+    def _insert_more_than_a_batch(self) -> None:
+        self._db_do("begin", *self._rows(3000, width=1000), "commit")
+        self._large_at = time.monotonic()
+
+    def go_on(self, point: str = "") -> None:
+        """What came before a large transaction may have left room for the whole of it."""
+        if point in PARTED and time.monotonic() > self._large_at + LARGE_EVERY_S:
+            self._insert_more_than_a_batch()
+        super().go_on(point)
+
     def work(self, shape: int, point: str = "") -> MariaDbPosition:
         if shape % 4 == 3 or point == "source.schema_written":
             for table in self.tables:
                 self._db_do(f"alter table {table} add column c{shape} int")
         if point in PARTED:
-            self._db_do("begin", *self._rows(3000, width=1000), "commit")
+            self._insert_more_than_a_batch()
         with self.primary.connect() as large, large.cursor() as cursor:
             taken_back = ["rollback to savepoint s"] if self.rng.random() < 0.5 else []
             # A row that is there keeps the gaps before it from those behind it.
