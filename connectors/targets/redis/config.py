@@ -134,14 +134,8 @@ def _place_keys() -> Iterable[ConfigKey]:
     yield ConfigKey(
         "redis.database", "INT", 0, group=group, validator=between(0, 65_535), connects=False, doc="The number of the database.",
     )  # fmt: skip
-    yield ConfigKey(
-        "redis.username",
-        default="",
-        group=group,
-        connects=False,
-        of_server=True,
-        doc="The user; empty: the default user.",
-    )
+    user = "The user; empty: the default user."
+    yield ConfigKey("redis.username", default="", group=group, connects=False, of_server=True, doc=user)
     yield ConfigKey(
         "redis.password", "PASSWORD", group=group, connects=False, doc="The password; best a reference such as ${file:/path}.",
     )  # fmt: skip
