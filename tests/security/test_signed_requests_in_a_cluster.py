@@ -64,7 +64,7 @@ def published_key(cluster: Cluster) -> dict[str, object]:
 
 def put(worker: Worker, headers: dict[str, str] | None = None) -> httpx.Response:
     sent = {"content-type": "application/json", **(headers or {})}
-    return plain_http.put(worker.url + PATH, content=BODY, headers=sent, timeout=30, trust_env=False)
+    return plain_http.put(worker.url + PATH, content=BODY, headers=sent, timeout=30)
 
 
 def test_workers_forward_with_the_secret_and_the_published_key_signs_nothing(cluster, secrets):

@@ -40,7 +40,7 @@ ACCESS = access_of(CONFIG.providers)
 OWN = (*(f"{GROUP}.{part}" for part in PARTS), AUDIT, "__consumer_offsets", "shut.x")
 CATALOG = ConnectorCatalog()
 NO_TOPIC = re.compile(
-    r"topic\.creation\..*|topic\.(naming\.strategy|delimiter|regex|replacement)|offsets\.storage\.topic|errors\.deadletterqueue\.topic\..*"
+    r"topics\.dir|topic\.creation\..*|topic\.(naming\.strategy|delimiter|regex|replacement)|offsets\.storage\.topic|errors\.deadletterqueue\.topic\..*"
 )
 """Keys with `topic` in their names that name none, or are refused whatever they say."""
 ROUTER = {
