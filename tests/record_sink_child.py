@@ -13,7 +13,7 @@ from typing import Any
 
 from cdcworker.connectors.api.context import TaskContext
 from cdcworker.connectors.api.sink import SinkSpec
-from cdcworker.connectors.registry import lookup
+from cdcworker.connectors.registry.names import lookup
 from cdcworker.coordinator.kafka.clients import reader_config, settings, transactional_config
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.linux.process_group import die_with_parent

@@ -101,7 +101,7 @@ def opened(
 
 def _opener(wanted: ComparedConnectors) -> Callable[[Mapping[str, str]], ComparedSource]:
     """Returns what opens the source. CdcError UNFIT for one whose rows cannot be compared."""
-    from cdcworker.connectors.registry import lookup
+    from cdcworker.connectors.registry.names import lookup
 
     plugin = lookup(wanted.source_config.get("connector.class", ""))
     open_source = _OPENERS.get(plugin.target)

@@ -19,7 +19,7 @@ from cdcworker.connectors.api.source import (
     ShowsPositions,
     SourceTask,
 )
-from cdcworker.connectors.registry import lookup
+from cdcworker.connectors.registry.names import lookup
 from cdcworker.schemas.change import JsonObject
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.conformance.source_checks import FOREIGN, PROMPT_S_MAX, SourceChecks

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cdcworker.connectors import registry
 from cdcworker.connectors.config.definition import ConfigKey
+from cdcworker.connectors.registry import names as registry
 from cdcworker.worker.validation.validate import ConnectorCatalog
 
 PATTERNS: Final = re.compile(r"regex|include\.list|exclude\.list|columns|pattern|whitelist|blacklist")

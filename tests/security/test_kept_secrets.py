@@ -10,9 +10,9 @@ import re
 import httpx
 import pytest
 import yaml
-from cdcworker.connectors import registry
 from cdcworker.connectors.config.converters import NOT_AVAILABLE
 from cdcworker.connectors.config.definition import default_text
+from cdcworker.connectors.registry import names as registry
 from cdcworker.connectors.transform_chain.config import EXAMPLE
 from cdcworker.worker.security.authenticate import Authenticator
 from cdcworker.worker.security.credentials import hashed

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from cdcworker.connectors import registry
 from cdcworker.connectors.capture.config.column_masks import MaskRule
 from cdcworker.connectors.capture.config.filters import TableFilters
 from cdcworker.connectors.capture.config.message_keys import MessageKeys
 from cdcworker.connectors.capture.config.table_names import matching, rows_wanted
 from cdcworker.connectors.config.definition import ConfigDef
 from cdcworker.connectors.postgres.config.replica_identity_key import ReplicaIdentities
+from cdcworker.connectors.registry import names as registry
 from cdcworker.connectors.snapshot_jobs import pattern_problem
 from cdcworker.connectors.transform_chain.config import format_of
 from cdcworker.coordinator.kafka.internal_topics import TopicNames

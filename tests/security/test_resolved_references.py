@@ -11,7 +11,7 @@ import pytest
 from cdcworker.connectors.capture.tables.table_quarantine import TableQuarantine
 from cdcworker.connectors.checks import CheckResult, DoctorCheck, ExaminedTarget, Repair
 from cdcworker.connectors.postgres.decode.decoder import HEADER, PgoutputDecoder
-from cdcworker.connectors.registry import lookup
+from cdcworker.connectors.registry.names import lookup
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.config.config_providers import resolve
 from cdcworker.worker.dead_letters import child as dead_letters_child

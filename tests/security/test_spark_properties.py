@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cdcworker.connectors.registry import lookup
+from cdcworker.connectors.registry.names import lookup
 from cdcworker.connectors.spark.config import CONFIG_DEF
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.security import allowed_targets as reach

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cdcworker.connectors import registry
+from cdcworker.connectors.registry import names as registry
 from cdcworker.worker.validation.validate import ConnectorCatalog
 
 from .tenant_attacks import CHOSEN, PAIRS, ROUTER, Attacks

@@ -9,9 +9,9 @@ import stat
 from collections.abc import Mapping
 from typing import Final
 
-from cdcworker.connectors import registry
 from cdcworker.connectors.config import secret_names
 from cdcworker.connectors.config.definition import REFERENCE, ConfigDef, parse_list
+from cdcworker.connectors.registry import names as registry
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.logs import redaction
 from cdcworker.worker.security import allowed_targets

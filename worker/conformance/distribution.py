@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from cdcworker.connectors.config.installed_plugins import TRANSFORMS, VARIABLE, InstalledPlugin, plugins_of
-from cdcworker.connectors.registry import Plugin, connectors_of
+from cdcworker.connectors.registry.installed import connectors_of
+from cdcworker.connectors.registry.plugin import Plugin
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.config.file_roots import FILE_ROOTS
 from cdcworker.worker.conformance.findings import Finding, findings

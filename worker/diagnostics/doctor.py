@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cdcworker.connectors import registry
 from cdcworker.connectors.api.abilities import Examined, ReadsConnectionStrings
 from cdcworker.connectors.checks import ADVICE, CheckResult, DoctorCheck, ExaminedTarget, Repair, hint_of
 from cdcworker.connectors.config.definition import MASK
+from cdcworker.connectors.registry import names as registry
 from cdcworker.schemas.errors import CODES, CdcError
 from cdcworker.worker.config.config_providers import resolve
 from cdcworker.worker.logs.redaction import clean

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cdcworker.connectors.api.source import ShowsPlaces, ShowsPositions
-from cdcworker.connectors.registry import plugins
+from cdcworker.connectors.registry.names import plugins
 from cdcworker.coordinator.log.config_fold import task_set_of
 from cdcworker.coordinator.log.connections import as_run
 from cdcworker.coordinator.model import ClusterState, Connector, JsonObject, TaskId, View

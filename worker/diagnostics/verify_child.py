@@ -53,7 +53,7 @@ def answer(question: JsonObject, say: Say) -> None:
 
 
 def compare(question: JsonObject, say: Say) -> None:
-    from cdcworker.connectors.registry import lookup
+    from cdcworker.connectors.registry.names import lookup
     from cdcworker.worker.diagnostics.verify_goal import SourceProgress
     from cdcworker.worker.task.sink_runner import finder
 
@@ -101,7 +101,7 @@ def compare(question: JsonObject, say: Say) -> None:
 
 
 def limits_of(config: Mapping[str, str]) -> tuple[VerifyLimits, float]:
-    from cdcworker.connectors.registry import lookup
+    from cdcworker.connectors.registry.names import lookup
 
     parsed = lookup(config.get("connector.class", "")).load().config_def.parse(config)
     limits = VerifyLimits(

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from cdcworker.connectors.registry import plugins
+from cdcworker.connectors.registry.names import plugins
 from cdcworker.schemas.errors import CODES, ErrorCode
 from cdcworker.worker.generators.markdown import bullets, code, codes, page, sentence, text
 from cdcworker.worker.generators.reference_cli import cli_page

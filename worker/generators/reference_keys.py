@@ -10,7 +10,7 @@ from typing import Final
 from cdcworker.connectors.config.common_keys import CONNECTION_KEY, SOURCE_KEYS
 from cdcworker.connectors.config.converters import NOT_AVAILABLE
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, default_text
-from cdcworker.connectors.registry import Plugin
+from cdcworker.connectors.registry.plugin import Plugin
 from cdcworker.connectors.transform_chain.config import EXAMPLE
 from cdcworker.connectors.transform_chain.plugin_parts import PARTS
 from cdcworker.worker.config import config_providers

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cdcworker.connectors.registry import lookup
+from cdcworker.connectors.registry.names import lookup
 from cdcworker.coordinator.log.config_fold import task_set_of
 from cdcworker.coordinator.log.connections import as_run, own_shares
 from cdcworker.coordinator.log.task_metrics import RETRYING

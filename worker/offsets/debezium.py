@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cdcworker.connectors.api.source import NamesPartitions, TranslatesDebezium
 from cdcworker.connectors.config.common_keys import tasks_max_of
-from cdcworker.connectors.registry import lookup
+from cdcworker.connectors.registry.names import lookup
 from cdcworker.coordinator.model import Connector
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.offsets.model import NOT_OFFERED, UNKNOWN_PARTITION, ConnectorOffset

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from cdcworker.connectors.api.source import ChecksPositions, HidesKeys, NamesPartitions
 from cdcworker.connectors.config.common_keys import tasks_max_of
-from cdcworker.connectors.registry import lookup
+from cdcworker.connectors.registry.names import lookup
 from cdcworker.coordinator.api import LogRecord
 from cdcworker.coordinator.kafka import errors as kafka_errors
 from cdcworker.coordinator.kafka.compacted_log import KafkaCompactedLog

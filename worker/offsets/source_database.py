@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from cdcworker.connectors.api.source import LeavesBehind, Leftover
-from cdcworker.connectors.registry import lookup
+from cdcworker.connectors.registry.names import lookup
 from cdcworker.coordinator.model import Connector, JsonObject
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_message

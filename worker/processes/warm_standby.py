@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cdcworker.connectors.api.sink import Prepares
-from cdcworker.connectors.registry import lookup
+from cdcworker.connectors.registry.names import lookup
 from cdcworker.coordinator.core.events import Event, StandbyChanged, TaskExited, TaskReport
 from cdcworker.coordinator.log.connections import as_run
 from cdcworker.coordinator.model import AssignedTask, View

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from cdcworker.connectors.api.abilities import RoleRequest, ScriptsRoles
-from cdcworker.connectors.registry import lookup
+from cdcworker.connectors.registry.names import lookup
 from cdcworker.connectors.sql_script import ScriptStep
 
 WRITER = "shop_writer"

@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from cdcworker.connectors import registry
 from cdcworker.connectors.config import allowed_hosts, server_authentication, tls_policy, worker_logins
 from cdcworker.connectors.config.definition import parse_list
 from cdcworker.connectors.config.tls_policy import MODES, TLS_NOT_ENOUGH
+from cdcworker.connectors.registry import names as registry
 from cdcworker.connectors.spark.runtime.cluster import ARCHIVES as ARCHIVES_KEY
 from cdcworker.connectors.spark.runtime.cluster import RUN_BY_EXECUTORS, masters, pair, place_of
 from cdcworker.schemas.errors import CdcError, declare

@@ -9,7 +9,7 @@ from typing import Any, Final
 from cdcworker.connectors.config.common_keys import SOURCE_KEYS
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey
 from cdcworker.connectors.config.topic_creation import CreationGroup, creation_groups, group_keys
-from cdcworker.connectors.registry import lookup
+from cdcworker.connectors.registry.names import lookup
 from cdcworker.schemas.placeholders import UNAVAILABLE
 from cdcworker.worker.source.context_headers import Headers, context_headers
 from cdcworker.worker.source.data_topics import TopicCreation

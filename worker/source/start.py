@@ -7,7 +7,7 @@ from typing import Any
 
 from cdcworker.connectors.api.context import TaskContext
 from cdcworker.connectors.api.source import SourceTask
-from cdcworker.connectors.registry import lookup
+from cdcworker.connectors.registry.names import lookup
 from cdcworker.worker.protocol.control import TaskControl, TaskReporter
 from cdcworker.worker.protocol.task_spec import TaskSpec
 from cdcworker.worker.source.kafka_ports import SourcePorts, context_of

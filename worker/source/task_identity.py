@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cdcworker.connectors.api.source import NamesPartitions
-from cdcworker.connectors.registry import lookup
+from cdcworker.connectors.registry.names import lookup
 from cdcworker.coordinator.log.config_fold import should_run
 from cdcworker.coordinator.log.offset_records import offset_key, offsets_partition
 from cdcworker.coordinator.model import AssignedTask, ClusterState

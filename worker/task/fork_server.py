@@ -18,17 +18,10 @@ import sys
 import traceback
 from typing import Any, Final, NoReturn
 
-from cdcworker.connectors.registry import plugins
+from cdcworker.connectors.registry.names import plugins
 from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_message
 from cdcworker.worker.children import fork_server as question_server
-from cdcworker.worker.linux.process_group import (
-    NO_MARK,
-    PR_SET_PDEATHSIG,
-    await_reparenting,
-    die_with_parent,
-    prctl,
-    rename,
-)
+from cdcworker.worker.linux.process_group import NO_MARK, await_reparenting, die_with_parent, rename
 from cdcworker.worker.linux.procfs import kill, mark_of, pids, threads
 
 REQUEST_BYTES_MAX: Final = 262_144
@@ -79,6 +72,7 @@ def main() -> int:
 
 def fork_question_server(control: int, descriptor: int, module: str) -> None:
     """Forks the fork server that answers questions with the module. It ends with this process."""
+    parent = os.getpid()
     try:
         pid = os.fork()
     except OSError:
@@ -90,11 +84,12 @@ def fork_question_server(control: int, descriptor: int, module: str) -> None:
     code = 1
     try:
         # It stays in this session, where the worker looks for what it has to reap.
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        die_with_parent(parent)
         os.close(control)
         silence = os.open(os.devnull, os.O_WRONLY)
         for stream in (1, 2):
             os.dup2(silence, stream)
+        os.close(silence)
         rename([sys.executable, "-m", question_server.__name__, module], NO_MARK)
         code = question_server.run(descriptor, module)
     finally:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from cdcworker.connectors.api.context import TaskContext
 from cdcworker.connectors.api.sink import NeedsJvm, SinkConnector, SinkSpec, WritesTopics
 from cdcworker.connectors.config.definition import parse_list
-from cdcworker.connectors.registry import lookup
+from cdcworker.connectors.registry.names import lookup
 from cdcworker.coordinator.kafka.clients import reader_config, settings, transactional_config
 from cdcworker.coordinator.kafka.existing_topics import existing
 from cdcworker.schemas.errors import CdcError, declare

@@ -11,7 +11,7 @@ import threading
 from typing import BinaryIO, Final
 
 from cdcworker.connectors.api.sink import NeedsJvm, PreparedSession, Prepares
-from cdcworker.connectors.registry import lookup
+from cdcworker.connectors.registry.names import lookup
 from cdcworker.schemas.threads import SupervisedThread
 from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_message
 from cdcworker.worker.linux.process_group import MARK, OOM_SCORE, rename

@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO
 
 from cdcworker.connectors.api.abilities import ChecksFiles
 from cdcworker.connectors.api.context import CheckFinding
-from cdcworker.connectors.registry import plugins
+from cdcworker.connectors.registry.names import plugins
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.children.answer import read_question
 from cdcworker.worker.config.file_roots import file_roots

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cdcworker.connectors import registry
 from cdcworker.connectors.api.abilities import StandsAlone
 from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.config import secret_names
@@ -16,7 +15,8 @@ from cdcworker.connectors.config.common_keys import control_characters
 from cdcworker.connectors.config.definition import MASK, ConfigDef, ConfigValue, has_reference
 from cdcworker.connectors.config.framework_keys import with_framework
 from cdcworker.connectors.config.installed_plugins import RefusedPlugin
-from cdcworker.connectors.registry import Plugin
+from cdcworker.connectors.registry import names as registry
+from cdcworker.connectors.registry.plugin import Plugin
 from cdcworker.schemas.errors import CODES, CdcError, declare
 from cdcworker.schemas.topic_access import Exists, TopicAccess
 from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_message

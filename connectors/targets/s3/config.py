@@ -86,7 +86,7 @@ def _layout_keys() -> Iterable[ConfigKey]:
         doc="A file ends with so many records. Records of all partitions of one writer count together.",
     )  # fmt: skip
     yield ConfigKey(
-        "file.max.bytes", "INT", 8_388_608, connects=False, group=group, validator=between(1_024, 67_108_864), former="s3.part.size",
+        "file.max.bytes", "INT", 8_388_608, connects=False, group=group, validator=between(1_024, 67_108_864),
         doc="A file ends with the record that reaches so many bytes of keys and values in Kafka. So much is in memory, some three times.",
     )  # fmt: skip
     yield ConfigKey(

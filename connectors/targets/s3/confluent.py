@@ -34,6 +34,7 @@ ACCEPTED: Final[Mapping[str, str]] = {
     "file.delim": "",
     "filename.offset.zero.pad.width": "",
     "s3.ssea.name": "The bucket's own encryption counts.",
+    "s3.part.size": "A file is put in one request; file.max.bytes bounds it.",
     "s3.part.retries": "Requests are repeated until the store answers.",
     "s3.retry.backoff.ms": "Requests are repeated until the store answers.",
 }

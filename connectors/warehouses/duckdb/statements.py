@@ -13,12 +13,12 @@ from typing import Final
 from cdcworker.connectors.api.table_batch import DELETED, POSITION
 from cdcworker.connectors.warehouses.duckdb import types
 from cdcworker.connectors.warehouses.duckdb.connection import ROWS
+from cdcworker.connectors.warehouses.sql.statement_text import StatementText
 from cdcworker.connectors.warehouses.sql.target_table import (
     KEPT,
     ORIGIN,
     ORIGIN_KEY,
     STAGE_KEY,
-    OwnColumn,
     SqlTable,
     TombstonePlace,
 )
@@ -37,17 +37,12 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def listed(names: Sequence[str], prefix: str = "") -> str:
-    return ", ".join(prefix + quote(name) for name in names)
+_TEXT: Final = StatementText(quote, literal)
+listed, clause, tombstones_of = _TEXT.listed, _TEXT.clause, _TEXT.tombstones_of
 
 
 def binary(value: bytes) -> str:
     return f"unhex('{value.hex()}')"
-
-
-def tombstones_of(place: TombstonePlace) -> str:
-    """Returns a condition on tombstones `b`."""
-    return f"b.sink = {literal(place.sink)} and b.topic = {literal(place.topic)}"
 
 
 def values_of(place: TombstonePlace) -> str:
@@ -55,17 +50,9 @@ def values_of(place: TombstonePlace) -> str:
     return f"{literal(place.sink)} as sink, {literal(place.topic)} as topic"
 
 
-def clause(own: OwnColumn) -> str:
-    """Returns the declaration of a column of the sink's."""
-    return f"{quote(own.name)} {own.type}" + (f" default {own.value}" if own.value else "")
-
-
 @dataclass(frozen=True, slots=True)
 class TargetTable(SqlTable):
     """A table as it stands in the file."""
-
-    versions: bool = False
-    """A key has a row for each version of its row."""
 
     @property
     def name(self) -> str:

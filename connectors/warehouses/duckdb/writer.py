@@ -22,7 +22,7 @@ from cdcworker.connectors.warehouses.sql.ledger import Epoch
 from cdcworker.connectors.warehouses.sql.stage_rows import StageRows
 from cdcworker.connectors.warehouses.sql.target_table import TombstonePlace
 from cdcworker.connectors.warehouses.sql.versions import SqlVersions
-from cdcworker.connectors.warehouses.sql.writer import PRUNE_EVERY_S, SqlWriter, counted, of_table
+from cdcworker.connectors.warehouses.sql.writer import PRUNE_EVERY_S, SqlWriter
 from cdcworker.connectors.warehouses.table_refusals import TableRefusals
 from cdcworker.connectors.warehouses.target_columns import OutputForm, place_of
 from cdcworker.schemas.errors import CdcError
@@ -38,6 +38,7 @@ class DuckDbWriter(SqlWriter[Connection, statements.TargetTable]):
     """The TableWriter of a DuckDB warehouse. It has the file open only while it writes: DuckDB lets one process at a time."""
 
     _ledger: DuckDbLedger
+    _versions: SqlVersions[Connection, statements.TargetTable]
     _catalog: TargetCatalog
 
     def __init__(
@@ -47,9 +48,7 @@ class DuckDbWriter(SqlWriter[Connection, statements.TargetTable]):
         super().__init__(ledger, TargetCatalog(ledger, schema, output), statements, schema, output)
         self._path = path
         self._seen: set[str] = set()
-        self._versions: SqlVersions[Connection, statements.TargetTable] = SqlVersions(
-            sink, version_statements, staging.VersionStages()
-        )
+        self._versions = SqlVersions(sink, version_statements, staging.VersionStages())
 
     # -- the seam -----------------------------------------------------------------------------------------------------
 
@@ -139,26 +138,14 @@ class DuckDbWriter(SqlWriter[Connection, statements.TargetTable]):
 
         target = self._catalog.target(connection, batch)
         try:
-            self._write(connection, target, batch, counts)
+            self._write_table(connection, target, batch, counts, number)
         except duckdb.Error as exc:
             raise from_duckdb(exc, {"table": target.plain_name} if target else None) from exc
 
-    def _write(
-        self, connection: Connection, target: statements.TargetTable | None, batch: TableBatch, counts: dict[str, Any]
+    def _apply_versions(
+        self, connection: Connection, target: statements.TargetTable, batch: TableBatch, counts: dict[str, Any]
     ) -> None:
-        versions = target is not None and target.versions
-        if batch.truncates is not None and not versions:
-            self._versions.remember(connection, batch.table, batch.truncates)
-        if not versions:
-            self._truncate(connection, target, batch, counts)
-        if target is None:
-            return
-        batch = of_table(batch, target)
-        if versions:
-            self._versions.apply(connection, target, batch, counts)
-        else:
-            self._write_rows(connection, target, batch, counts)
-        counted(counts, target, batch)
+        self._versions.apply(connection, target, batch, counts)
 
     def _append(self, connection: Connection, target: statements.TargetTable, batch: TableBatch) -> None:
         staging.append(connection, target, batch)

@@ -9,12 +9,12 @@ from typing import Final
 
 from cdcworker.connectors.api.table_batch import DELETED, POSITION
 from cdcworker.connectors.warehouses.mysql import types
+from cdcworker.connectors.warehouses.sql.statement_text import StatementText
 from cdcworker.connectors.warehouses.sql.target_table import (
     KEPT,
     ORIGIN,
     ORIGIN_KEY,
     STAGE_KEY,
-    OwnColumn,
     SqlTable,
     TombstonePlace,
 )
@@ -37,27 +37,17 @@ def literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-def listed(names: Sequence[str], prefix: str = "") -> str:
-    return ", ".join(prefix + quote(name) for name in names)
+_TEXT: Final = StatementText(quote, literal)
+listed, clause, tombstones_of = _TEXT.listed, _TEXT.clause, _TEXT.tombstones_of
 
 
 def binary(value: bytes) -> str:
     return f"x'{value.hex()}'"
 
 
-def tombstones_of(place: TombstonePlace) -> str:
-    """Returns a condition on tombstones `b`."""
-    return f"b.sink = {literal(place.sink)} and b.topic = {literal(place.topic)}"
-
-
 def values_of(place: TombstonePlace) -> str:
     """Returns the sink and the topic of tombstones as values."""
     return f"{literal(place.sink)}, {literal(place.topic)}"
-
-
-def clause(own: OwnColumn) -> str:
-    """Returns the declaration of a column of the sink's."""
-    return f"{quote(own.name)} {own.type}" + (f" default {own.value}" if own.value else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +60,6 @@ class TargetTable(SqlTable):
     """Columns of the key that may be null in the source."""
     collation: str = ""
     """Of columns that the sink makes."""
-    versions: bool = False
-    """It holds each version of a row; a key with a position tells them apart."""
 
     @property
     def name(self) -> str:

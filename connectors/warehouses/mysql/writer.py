@@ -29,8 +29,6 @@ from cdcworker.connectors.warehouses.sql.writer import (
     FreshRowExistsError,
     SqlWriter,
     TableChangedError,
-    counted,
-    of_table,
 )
 from cdcworker.connectors.warehouses.table_refusals import TableRefusals
 from cdcworker.connectors.warehouses.target_columns import OutputForm, place_of
@@ -48,6 +46,7 @@ class MySqlWriter(SqlWriter["Connection", statements.TargetTable]):
     """The TableWriter of a MySQL warehouse: one connection, used by one thread."""
 
     _ledger: MySqlLedger
+    _versions: SqlVersions[Connection, statements.TargetTable]
     _catalog: TargetCatalog
 
     def __init__(
@@ -64,9 +63,7 @@ class MySqlWriter(SqlWriter["Connection", statements.TargetTable]):
         super().__init__(ledger, TargetCatalog(ledger, schema, output), statements, schema, output)
         self._login = login
         self._stages = staging.Stages()
-        self._versions: SqlVersions[Connection, statements.TargetTable] = SqlVersions(
-            ledger.sink, version_statements, staging.VersionStages(self._stages)
-        )
+        self._versions = SqlVersions(ledger.sink, version_statements, staging.VersionStages(self._stages))
         self._ahead = staging.TextAhead()
 
     # -- the seam -----------------------------------------------------------------------------------------------------
@@ -187,19 +184,12 @@ class MySqlWriter(SqlWriter["Connection", statements.TargetTable]):
 
     def _table(self, connection: Connection, batch: TableBatch, counts: dict[str, Any], number: int = 0) -> None:
         target, batch = self._catalog.placed(batch)
-        versions = target is not None and target.versions
-        if batch.truncates is not None and not versions:
-            self._versions.remember(connection, batch.table, batch.truncates)
-        if not versions:
-            self._truncate(connection, target, batch, counts)
-        if target is None:
-            return
-        batch = of_table(batch, target)
-        if versions:
-            self._versions.apply(connection, target, batch, counts)
-        else:
-            self._write_rows(connection, target, batch, counts, number)
-        counted(counts, target, batch)
+        self._write_table(connection, target, batch, counts, number)
+
+    def _apply_versions(
+        self, connection: Connection, target: statements.TargetTable, batch: TableBatch, counts: dict[str, Any]
+    ) -> None:
+        self._versions.apply(connection, target, batch, counts)
 
     def _append(self, connection: Connection, target: statements.TargetTable, batch: TableBatch) -> None:
         staging.append(connection, target, batch)

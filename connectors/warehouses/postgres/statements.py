@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from cdcworker.connectors.api.table_batch import DELETED, POSITION
+from cdcworker.connectors.warehouses.sql.statement_text import StatementText
 from cdcworker.connectors.warehouses.sql.target_table import (
     KEPT,
     ORIGIN,
     ORIGIN_KEY,
     STAGE_KEY,
-    OwnColumn,
     SqlTable,
     TombstonePlace,
 )
@@ -32,27 +33,17 @@ def literal(text: str) -> str:
     )
 
 
-def listed(names: Sequence[str], prefix: str = "") -> str:
-    return ", ".join(prefix + quote(name) for name in names)
+_TEXT: Final = StatementText(quote, literal)
+listed, clause, tombstones_of = _TEXT.listed, _TEXT.clause, _TEXT.tombstones_of
 
 
 def binary(value: bytes) -> str:
     return f"'\\x{value.hex()}'::bytea"
 
 
-def tombstones_of(place: TombstonePlace) -> str:
-    """Returns a condition on tombstones `b`."""
-    return f"b.sink = {literal(place.sink)} and b.topic = {literal(place.topic)}"
-
-
 def values_of(place: TombstonePlace) -> str:
     """Returns the sink and the topic of tombstones as values."""
     return f"{literal(place.sink)}, {literal(place.topic)}"
-
-
-def clause(own: OwnColumn) -> str:
-    """Returns the declaration of a column of the sink's."""
-    return f"{quote(own.name)} {own.type}" + (f" default {own.value}" if own.value else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +52,6 @@ class TargetTable(SqlTable):
 
     optional_key: frozenset[str] = frozenset()
     """Key columns that may be null: then a unique index stands in for the primary key."""
-    versions: bool = False
-    """A key has a row for each version of its row."""
 
     @property
     def name(self) -> str:

@@ -25,8 +25,6 @@ from cdcworker.connectors.warehouses.sql.writer import (
     FreshRowExistsError,
     SqlWriter,
     TableChangedError,
-    counted,
-    of_table,
 )
 from cdcworker.connectors.warehouses.table_refusals import TableRefusals
 from cdcworker.connectors.warehouses.target_columns import OutputForm, place_of
@@ -62,7 +60,7 @@ class PostgresWriter(SqlWriter["Connection", statements.TargetTable]):
         catalog = TargetCatalog(schema, output, sink)
         super().__init__(PostgresLedger(sink, task), catalog, statements, schema, output)
         self._conninfo = conninfo
-        self._versions = VersionTables(sink, catalog)
+        self._versions: VersionTables = VersionTables(sink, catalog)
         self._staging = parallel_staging.ParallelStaging(
             conninfo, self._ledger, staging or parallel_staging.StagingPlan()
         )
@@ -200,19 +198,7 @@ class PostgresWriter(SqlWriter["Connection", statements.TargetTable]):
             raise TableChangedError(topic) from exc
 
     def _table(self, connection: Connection, batch: TableBatch, counts: dict[str, Any], number: int = 0) -> None:
-        target = self._target(connection, batch)
-        if batch.truncates is not None and (target is None or not target.versions):
-            self._versions.remember(connection, batch.table, batch.truncates)
-        if target is None or not target.versions:
-            self._truncate(connection, target, batch, counts)
-        if target is None:
-            return
-        batch = of_table(batch, target)
-        if target.versions:
-            self._apply_versions(connection, target, batch, counts)
-        else:
-            self._write_rows(connection, target, batch, counts, number)
-        counted(counts, target, batch)
+        self._write_table(connection, self._target(connection, batch), batch, counts, number)
 
     def _apply_versions(
         self, connection: Connection, target: statements.TargetTable, batch: TableBatch, counts: dict[str, Any]

@@ -50,6 +50,8 @@ class SqlTable:
     """Deleted rows stay and are marked."""
     unique: bool = False
     """A second row of a key is refused at once."""
+    versions: bool = False
+    """A key has a row for each version of its row."""
     position: str = POSITION
     """Its column of positions; empty: it has none. In tables of a stage it always has the name of POSITION."""
 

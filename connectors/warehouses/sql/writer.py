@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 C = TypeVar("C", bound=SqlConnection)
 T = TypeVar("T", bound=SqlTable)
+C_contra = TypeVar("C_contra", bound=SqlConnection, contravariant=True)
 T_contra = TypeVar("T_contra", bound=SqlTable, contravariant=True)
 
 PRUNE_EVERY_S: Final = 60.0
@@ -92,8 +93,17 @@ class TableCatalog(Protocol):
         """Returns whether a topic's table is known from an earlier transaction: somebody may have changed it since."""
 
 
+class RemembersTruncates(Protocol[C_contra]):
+    """What tables of versions need of a TRUNCATE that comes before they are there."""
+
+    def remember(self, connection: C_contra, topic: str, truncates: pa.Table) -> None:
+        """Remembers each TRUNCATE: what it ends may come yet."""
+
+
 class SqlWriter(ABC, Generic[C, T]):
     """What the TableWriters of warehouses that speak SQL have in common: one connection, used by one thread."""
+
+    _versions: RemembersTruncates[C]
 
     def __init__(
         self,
@@ -132,6 +142,10 @@ class SqlWriter(ABC, Generic[C, T]):
     @abstractmethod
     def _table(self, connection: C, batch: TableBatch, counts: dict[str, Any], number: int = 0) -> None:
         """Applies the batch of one table. `number`: of the batch that it is of."""
+
+    @abstractmethod
+    def _apply_versions(self, connection: C, target: T, batch: TableBatch, counts: dict[str, Any]) -> None:
+        """Applies the batch of one table that holds each version of a row."""
 
     @abstractmethod
     def _append(self, connection: C, target: T, batch: TableBatch) -> None:
@@ -239,6 +253,24 @@ class SqlWriter(ABC, Generic[C, T]):
             self._ledger.publish(connection, batch.through)
 
     # -- one table ----------------------------------------------------------------------------------------------------
+
+    def _write_table(
+        self, connection: C, target: T | None, batch: TableBatch, counts: dict[str, Any], number: int = 0
+    ) -> None:
+        """Applies the batch of one table to it as it stands; None: there is none, and the batch needs none."""
+        has_versions = target is not None and target.versions
+        if not has_versions:
+            if batch.truncates is not None:
+                self._versions.remember(connection, batch.table, batch.truncates)
+            self._truncate(connection, target, batch, counts)
+        if target is None:
+            return
+        batch = of_table(batch, target)
+        if has_versions:
+            self._apply_versions(connection, target, batch, counts)
+        else:
+            self._write_rows(connection, target, batch, counts, number)
+        counted(counts, target, batch)
 
     def _truncate(self, connection: C, target: T | None, batch: TableBatch, counts: dict[str, Any]) -> None:
         """Applies the last TRUNCATE of a batch, and keeps older rows out from here on."""

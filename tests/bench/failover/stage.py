@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import httpx
 import psycopg
-from cdcworker.connectors.registry import plugins
+from cdcworker.connectors.registry.names import plugins
 from cdcworker.coordinator.kafka.internal_topics import TopicNames, ensure_topics, internal_topics
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from cdcworker.worker.devstack.ports import free_ports

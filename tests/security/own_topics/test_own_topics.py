@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from cdcworker.connectors import registry
+from cdcworker.connectors.registry import names as registry
 from cdcworker.coordinator.core.requests import PendingRequest, decide
 from cdcworker.coordinator.log.config_fold import fold_all
 from cdcworker.coordinator.model import ClusterState, Connector, PutConnector

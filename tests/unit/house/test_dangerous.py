@@ -11,7 +11,7 @@ from .parsed_code import ROOMS, ROOT, nodes
 MODULES = frozenset({"pickle", "marshal", "shelve", "dill", "cloudpickle", "telnetlib"})
 CALLS = frozenset({"eval", "exec", "os.system", "os.popen", "yaml.load", "yaml.unsafe_load", "subprocess.getoutput"})
 IMPORTERS = {
-    "connectors/registry.py": "the connectors that it lists itself",
+    "connectors/registry/plugin.py": "the connectors that shipped.py lists",
     "worker/generators/reference.py": "every module of the four rooms",
     "worker/cli/main.py": "the commands that it lists itself",
     "worker/children/fork_server.py": "the module that its caller names, which is in the code there",

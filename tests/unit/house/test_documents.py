@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from cdcworker.connectors.registry import lookup
+from cdcworker.connectors.registry.names import lookup
 from cdcworker.schemas.errors import CODES
 from cdcworker.worker.cli import main as cli
 from cdcworker.worker.cli.commands.connectors.connector import connector

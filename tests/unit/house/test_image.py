@@ -105,7 +105,7 @@ class Closed:
 sys.meta_path.insert(0, Closed())
 importlib.util.find_spec = lambda name, package=None: None if name.partition(".")[0] in SPARK else real(name, package)
 import cdcworker.worker.app as app, cdcworker.worker.task.main, cdcworker.worker.task.fork_server, cdcworker.worker.cli.commands.start
-from cdcworker.connectors.registry import plugins
+from cdcworker.connectors.registry.names import plugins
 for plugin in plugins():
     plugin.load().config_def
 print(sorted(app.plugin_versions()))

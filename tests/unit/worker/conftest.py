@@ -17,7 +17,8 @@ import pytest
 from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.config.common_keys import ACCEPTED, CONNECTION_KEY, CONNECTOR_KEYS
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey
-from cdcworker.connectors.registry import UNKNOWN_CLASS, Plugin
+from cdcworker.connectors.registry.names import UNKNOWN_CLASS
+from cdcworker.connectors.registry.plugin import Plugin
 from cdcworker.coordinator.api import LogRecord
 from cdcworker.coordinator.core.requests import PendingRequest, decide
 from cdcworker.coordinator.log.config_fold import fold_all

@@ -6,7 +6,7 @@ import signal
 import threading
 
 import pytest
-from cdcworker.connectors.datagen import DatagenSource
+from cdcworker.connectors.datagen.connector import DatagenSource
 from cdcworker.coordinator.model import Connector
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.app import App, plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cdcworker.connectors.config.common_keys import TASK_KEYS
-from cdcworker.connectors.registry import plugins
+from cdcworker.connectors.registry.names import plugins
 from cdcworker.coordinator.core import restart_policy as restarts
 from cdcworker.coordinator.core.herd_state import HerdSettings
 from cdcworker.coordinator.core.restart_policy import policy_of

@@ -304,7 +304,7 @@ def _secret(variable: str | None, file: Path | None) -> str | None:
 
 def _list() -> None:
     from cdcworker.connectors.api.abilities import Examined
-    from cdcworker.connectors.registry import plugins
+    from cdcworker.connectors.registry.names import plugins
     from cdcworker.worker.diagnostics.doctor_kafka import CHECKS as KAFKA
     from cdcworker.worker.diagnostics.doctor_machine import CHECKS as MACHINE
 

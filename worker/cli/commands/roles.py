@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 from cdcworker.connectors.api.abilities import RoleOption, RoleRequest, RolesOfServers, ScriptsRoles
-from cdcworker.connectors.registry import plugins
+from cdcworker.connectors.registry.names import plugins
 from cdcworker.connectors.sql_script import ScriptStep, as_text
 from cdcworker.worker.cli.client.remote import command_name, json_option, wants_json
 from cdcworker.worker.cli.render.output import envelope

@@ -11,9 +11,10 @@ import sys
 import time
 from pathlib import Path
 
-from cdcworker.connectors import registry
 from cdcworker.connectors.api.context import TaskContext
 from cdcworker.connectors.api.sink import SinkSpec
+from cdcworker.connectors.registry import shipped
+from cdcworker.connectors.registry.plugin import Plugin
 from cdcworker.worker.task import fork_server, sink_runner
 
 ORPHAN = """
@@ -165,7 +166,7 @@ class Scripted:
 
 
 if __name__ == "__main__":
-    registry._BY_NAME["scripted"] = registry.Plugin("scripted", "sink", "__main__:Scripted")
+    shipped.BY_NAME["scripted"] = Plugin("scripted", "sink", "__main__:Scripted")
     machine = sink_runner.SinkMachine("", ())
     sink_runner.run_sink = functools.partial(sink_runner.run_sink, machine=lambda *_jars: machine)
     sys.exit(fork_server.main())

@@ -7,7 +7,8 @@ import os
 import sys
 import time
 
-from cdcworker.connectors import registry
+from cdcworker.connectors.registry import shipped
+from cdcworker.connectors.registry.plugin import Plugin
 from cdcworker.schemas.change import Change, Column, PollBatch, Position, Table
 from cdcworker.worker.task import main as task_main
 
@@ -94,7 +95,7 @@ class ScriptedSource:
 
 
 if __name__ == "__main__":
-    registry._BY_NAME["scripted"] = registry.Plugin("scripted", "source", "__main__:ScriptedSource")
+    shipped.BY_NAME["scripted"] = Plugin("scripted", "source", "__main__:ScriptedSource")
     code = task_main.main()
     logging.shutdown()
     sys.stderr.flush()

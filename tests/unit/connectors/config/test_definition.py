@@ -19,7 +19,7 @@ from cdcworker.connectors.config.definition import (
     one_of,
     regex_list,
 )
-from cdcworker.connectors.registry import lookup, plugins
+from cdcworker.connectors.registry.names import lookup, plugins
 from cdcworker.schemas.errors import CdcError
 
 DEFINITION = ConfigDef(

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from cdcworker.connectors import registry
 from cdcworker.connectors.config.topic_creation import GROUPS, GROUPS_MAX, compacts
 from cdcworker.connectors.postgres.config.settings import CONFIG_DEF as POSTGRES
+from cdcworker.connectors.registry import names as registry
 from cdcworker.schemas.topic_access import TopicAccess
 from cdcworker.worker.source.settings import SourceSettings
 from cdcworker.worker.validation.validate import ConnectorCatalog, check_keys

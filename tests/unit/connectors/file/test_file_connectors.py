@@ -22,7 +22,7 @@ from cdcworker.connectors.file.sink import FileSink, FileSinkTask
 from cdcworker.connectors.file.source import CONFIG_DEF as SOURCE_DEF
 from cdcworker.connectors.file.source import LINE_BYTES_MAX, FileSource, FileSourceTask
 from cdcworker.connectors.file.target import FileTarget
-from cdcworker.connectors.registry import lookup
+from cdcworker.connectors.registry.names import lookup
 from cdcworker.connectors.sink_engine.kafka.lag import SinkLag
 from cdcworker.schemas.errors import CdcError
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("redis")
 
-from cdcworker.connectors.registry import lookup
+from cdcworker.connectors.registry.names import lookup
 from cdcworker.connectors.targets.redis.config import CONFIG_DEF, CUSTENBORDER, OWN, key_template, places_of, type_of
 from cdcworker.connectors.targets.redis.replies import error_of, worst_of
 from cdcworker.connectors.targets.redis.target import companion, escaped, path_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from cdcworker.connectors.datagen import CONFIG_DEF as DATAGEN
+from cdcworker.connectors.datagen.config import CONFIG_DEF as DATAGEN
 from cdcworker.connectors.file.source import CONFIG_DEF as FILE
 from cdcworker.connectors.postgres.config.settings import CONFIG_DEF as POSTGRES
 from cdcworker.coordinator.kafka import errors as e

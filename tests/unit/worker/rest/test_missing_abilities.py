@@ -7,8 +7,8 @@ import json
 import sys
 
 import pytest
-from cdcworker.connectors import registry
 from cdcworker.connectors.api.sink import KeepsDeadLetters, KeepsOffsets
+from cdcworker.connectors.registry import names as registry
 from cdcworker.schemas.errors import CODES, CdcError
 from cdcworker.worker.dead_letters.child import answer as letters_answer
 from cdcworker.worker.dead_letters.service import DeadLetters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from cdcworker.connectors.registry import Plugin
+from cdcworker.connectors.registry.plugin import Plugin
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.protocol.control import TaskControl
 from cdcworker.worker.protocol.task_spec import ClusterTopics, TaskSpec

@@ -1,7 +1,7 @@
 """The names of connectors, by the definitions of the real plugins: what a worker asks of each, whatever it connects."""
 
 import pytest
-from cdcworker.connectors import registry
+from cdcworker.connectors.registry import names as registry
 from cdcworker.worker.validation.validate import ConnectorCatalog, check_keys
 
 PLUGINS = [plugin.name for plugin in registry.plugins()]

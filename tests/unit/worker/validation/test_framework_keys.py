@@ -1,8 +1,8 @@
 """Kafka Connect's own keys, by the definitions of the real plugins: checked and shown for each connector as Connect does."""
 
 import pytest
-from cdcworker.connectors import registry
 from cdcworker.connectors.config.framework_keys import KEYS
+from cdcworker.connectors.registry import names as registry
 from cdcworker.schemas.topic_access import TopicAccess
 from cdcworker.worker.validation.validate import ConnectorCatalog, check_keys
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from cdcworker.connectors.mysql.config.connection_string import config_of
 from cdcworker.connectors.mysql.config.settings import parse
-from cdcworker.connectors.registry import of_connection_string
+from cdcworker.connectors.registry.names import of_connection_string
 from cdcworker.schemas.errors import CdcError
 
 

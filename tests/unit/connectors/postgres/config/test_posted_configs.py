@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from cdcworker.connectors import registry
 from cdcworker.connectors.postgres.config.settings import CONFIG_DEF, parse
 from cdcworker.connectors.postgres.source.connector import PostgresSource
+from cdcworker.connectors.registry import names as registry
 from cdcworker.connectors.transform_chain.config import format_of
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.record_format import AddedField, FlatFormat, RecordFormat, WireFormat

@@ -11,7 +11,7 @@ import pytest
 from cdcworker.connectors.api.abilities import RoleOption
 from cdcworker.connectors.capture.config.table_share import TableShare
 from cdcworker.connectors.postgres.server.roles import SourceRole, source_script
-from cdcworker.connectors.registry import plugins
+from cdcworker.connectors.registry.names import plugins
 from cdcworker.connectors.sink_engine.warehouse_kinds import KINDS
 from cdcworker.connectors.sql_script import ScriptStep, either
 from cdcworker.coordinator.kafka.clients import reader_config

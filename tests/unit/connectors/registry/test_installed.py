@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from cdcworker.connectors import registry
 from cdcworker.connectors.config.installed_plugins import CONVERTERS, VARIABLE, installed, plugins_of, problem_of_names
-from cdcworker.connectors.registry import connectors_of, lookup
+from cdcworker.connectors.registry import names as registry
+from cdcworker.connectors.registry.installed import connectors_of, of_this_process
+from cdcworker.connectors.registry.names import lookup
 from cdcworker.connectors.transform_chain.plugin_transforms import transforms_of
 from cdcworker.connectors.transforms.data import ConnectRecord, DataError
 from cdcworker.schemas.errors import CdcError
@@ -111,19 +112,19 @@ def test_nothing_is_loaded_that_the_operator_has_not_named(folder, monkeypatch):
     made.installed(folder, "silent", "raise RuntimeError('imported')", {CONNECTORS: {"numbers": "plugin"}})
     monkeypatch.delenv(VARIABLE, raising=False)
     installed.cache_clear()
-    registry._installed.cache_clear()
+    of_this_process.cache_clear()
     for name in ("numbers", "silent", "silent:plugin"):
         with pytest.raises(CdcError):
             lookup(name)
     assert registry.refused() == ()
     monkeypatch.setenv(VARIABLE, "silent")
     installed.cache_clear()
-    registry._installed.cache_clear()
+    of_this_process.cache_clear()
     try:
         assert "its import fails with RuntimeError" in registry.refused()[0].error.message
     finally:
         installed.cache_clear()
-        registry._installed.cache_clear()
+        of_this_process.cache_clear()
 
 
 def test_a_transform_is_a_function_with_keys(folder):

@@ -11,7 +11,8 @@ from collections import Counter
 import pytest
 from cdcworker.connectors import datagen
 from cdcworker.connectors.api.context import TaskContext
-from cdcworker.connectors.datagen import CONFIG_DEF, DatagenSource, DatagenTask, parse, row_of, table_of
+from cdcworker.connectors.datagen.config import CONFIG_DEF, parse
+from cdcworker.connectors.datagen.connector import DatagenSource, DatagenTask, row_of, table_of
 from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.errors import CdcError
 
@@ -195,7 +196,10 @@ def test_failures_come_with_the_class_asked_for_after_the_rows_before_them(kind)
 )
 def test_trouble_is_real(config, code):
     script = (
-        "import sys, json; from cdcworker.connectors.datagen import *\n"
+        "import sys, json\n"
+        "from cdcworker.connectors.api.context import TaskContext\n"
+        "from cdcworker.connectors.datagen.config import parse\n"
+        "from cdcworker.connectors.datagen.connector import DatagenTask\n"
         "task = DatagenTask(parse(json.loads(sys.argv[1])), TaskContext('gen', 0, 1, 'i', ''))\n"
         "print('begun', flush=True); task.open(None); task.poll(); task.close()\n"
     )

@@ -1,0 +1,1 @@
+"""Rows out of nothing, and deliberate trouble, for trials and tests."""
