@@ -8,6 +8,7 @@ from itertools import groupby
 
 import pytest
 from cdcworker.coordinator.kafka.compacted_log import KafkaCompactedLog
+from cdcworker.coordinator.kafka.end_offsets import left_open
 from cdcworker.coordinator.kafka.leader_writer import leader_transactional_id
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.devstack.kafka import QUICK_COMPILER_ONLY, EmbeddedKafka
@@ -15,6 +16,7 @@ from cdcworker.worker.herder.backends import KafkaBackend
 from cdcworker.worker.herder.config import HerderConfig
 from cdcworker.worker.protocol.task_spec import TRANSACTIONAL_IDS
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.conftest import serving
 
@@ -44,13 +46,24 @@ def places(cluster: Cluster) -> list[tuple[str, int]]:
     return [(f"{cluster.prefix}.public.{name}", number) for name in ("a", "bb") for number in range(3)]
 
 
-def cut(kafka, places: list[tuple[str, int]], kind: str) -> list[tuple[str, int]]:
-    """Where such a marker was the last that the partition had, until now."""
-    kafka.stop()
-    try:
-        return [place for place in places if cut_last_marker(kafka.directory, *place, kind)]
-    finally:
-        kafka.start()
+@pytest.fixture
+def cut(kafka, until):
+    """`cut(places, kind)`: where such a marker was the last that the partition had, until now.
+
+    A position is known once the commit is decided; the markers come after it, and a partition that has none yet when the
+    broker stops is left open without having been cut.
+    """
+
+    def markers(places: list[tuple[str, int]], kind: str) -> list[tuple[str, int]]:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        until(lambda: not left_open(admin, places, 10.0))
+        kafka.stop()
+        try:
+            return [place for place in places if cut_last_marker(kafka.directory, *place, kind)]
+        finally:
+            kafka.start()
+
+    return markers
 
 
 def run_to(cluster: Cluster, transactions: int, **config: str) -> str:
@@ -90,18 +103,18 @@ def assert_all_there(cluster: Cluster, transactions: int, repeated: int) -> None
     assert sum(map(len, found.values())) == sum(map(len, wanted.values())) + repeated
 
 
-def test_what_was_aborted_without_markers_does_not_appear_with_the_next_transaction(kafka, cluster):
+def test_what_was_aborted_without_markers_does_not_appear_with_the_next_transaction(cluster, cut):
     run_to(cluster, 30)
     kill_in_a_transaction(cluster, 60)
     take_over(cluster)
-    assert cut(kafka, places(cluster), "abort")
+    assert cut(places(cluster), "abort")
     assert re.search(r"aborted=[1-9]", run_to(cluster, 60))
     assert_exactly_once(cluster, 60)
 
 
-def test_what_was_committed_without_markers_is_there_once_the_task_goes_on(kafka, cluster):
+def test_what_was_committed_without_markers_is_there_once_the_task_goes_on(cluster, cut):
     run_to(cluster, 30)
-    hidden = cut(kafka, places(cluster), "commit")
+    hidden = cut(places(cluster), "commit")
     assert hidden
     found = re.findall(r"aborted=0 committed=(\d+)", run_to(cluster, 31))
     assert sum(map(int, found)) == len(hidden)
@@ -109,23 +122,23 @@ def test_what_was_committed_without_markers_is_there_once_the_task_goes_on(kafka
 
 
 @pytest.mark.long
-def test_a_task_that_goes_on_ends_what_its_broker_left_open(kafka, cluster):
+def test_a_task_that_goes_on_ends_what_its_broker_left_open(cluster, cut):
     """Nothing changes any more at the source: no next transaction would show what is hidden."""
     child = cluster.child(cluster.spec(30))
     child.wait_for(lambda: at(child, 30), "the last position")
-    hidden = cut(kafka, places(cluster), "commit")
+    hidden = cut(places(cluster), "commit")
     assert hidden
     child.wait_for(lambda: f"committed={len(hidden)}".encode() in child.log, "what is hidden is found")
     assert child.stop() == 0
     assert_all_there(cluster, 30, len(hidden))
 
 
-def test_a_position_that_was_acknowledged_is_not_given_up_with_its_marker(kafka, cluster):
+def test_a_position_that_was_acknowledged_is_not_given_up_with_its_marker(cluster, cut):
     """The source does not go back behind it."""
     child = cluster.child(cluster.spec(1))
     child.wait_for(lambda: at(child, 1), "the last position")
     positions = [(cluster.names.offsets, number) for number in range(25)]
-    hidden = cut(kafka, places(cluster) + positions, "commit")
+    hidden = cut(places(cluster) + positions, "commit")
     assert len(hidden) > 1
     child.wait_for(lambda: f"committed={len(hidden) - 1}".encode() in child.log, "what is hidden is found")
     assert child.stop() == 0
@@ -133,19 +146,19 @@ def test_a_position_that_was_acknowledged_is_not_given_up_with_its_marker(kafka,
     assert cluster.position() == {"lsn": 1}
 
 
-def test_a_transaction_without_any_marker_is_sent_again(kafka, cluster):
+def test_a_transaction_without_any_marker_is_sent_again(cluster, cut):
     run_to(cluster, 1)
     offsets = [(cluster.names.offsets, number) for number in range(25)]
-    assert len(cut(kafka, places(cluster) + offsets, "commit")) > 1
+    assert len(cut(places(cluster) + offsets, "commit")) > 1
     log = run_to(cluster, 60)
     assert "aborted=1 committed=0" in log
     assert_exactly_once(cluster, 60)
 
 
 @pytest.mark.long
-def test_schemas_behind_a_transaction_without_markers_are_registered(kafka, cluster):
+def test_schemas_behind_a_transaction_without_markers_are_registered(cluster, cut):
     run_to(cluster, 30)
-    assert cut(kafka, [(cluster.names.schemas, 0)], "commit")
+    assert cut([(cluster.names.schemas, 0)], "commit")
     run_to(cluster, 60, scripted_wide_from="40")
     assert_exactly_once(cluster, 60, 40)
 
@@ -160,7 +173,7 @@ def refusal(cluster: Cluster) -> str:
     return str(refused.value)
 
 
-def test_a_leaders_write_without_its_marker_holds_up_no_successor(kafka, cluster, until):
+def test_a_leaders_write_without_its_marker_holds_up_no_successor(kafka, cluster, until, cut):
     producer = Producer({**cluster.kafka, "transactional.id": leader_transactional_id(cluster.group), "log_level": 2})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -168,7 +181,7 @@ def test_a_leaders_write_without_its_marker_holds_up_no_successor(kafka, cluster
     producer.commit_transaction(30)
     # A coordinator that has not yet written that the transaction is complete would write its marker again after the start.
     Producer({**cluster.kafka, "transactional.id": leader_transactional_id(cluster.group)}).init_transactions(30)
-    assert cut(kafka, [(cluster.names.configs, 0)], "commit")
+    assert cut([(cluster.names.configs, 0)], "commit")
     until(lambda: "could not be read to its end" in refusal(cluster), 60)
 
     backend = KafkaBackend(HerderConfig(cluster.kafka, cluster.group, "w2", "http://w2", cluster.names))

@@ -9,10 +9,10 @@ import sys
 from collections import Counter
 
 import pytest
-from cdcworker.connectors import datagen
 from cdcworker.connectors.api.context import TaskContext
 from cdcworker.connectors.datagen.config import CONFIG_DEF, parse
 from cdcworker.connectors.datagen.connector import DatagenSource, DatagenTask, row_of, table_of
+from cdcworker.connectors.datagen.injected_faults import FAULTS
 from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.errors import CdcError
 
@@ -177,7 +177,7 @@ def test_failures_come_with_the_class_asked_for_after_the_rows_before_them(kind)
         except CdcError as error:
             errors.append(error)
     assert rows == list(range(len(rows)))
-    assert {error.code for error in errors} == {datagen.FAULTS[kind]}
+    assert {error.code for error in errors} == {FAULTS[kind]}
     assert {error.kind for error in errors} == {{"configuration": "config"}.get(kind, kind)}
     assert rows
 
