@@ -79,10 +79,9 @@ class HttpItems:
         return [self._table.table()]
 
     def read(self, cursor: JsonObject | None) -> SourcePage:
-        try:
-            return self._whole_list(cursor or {}) if self._mark is None else self._behind_mark(cursor or {})
-        finally:
-            self._is_resumed = False
+        page = self._whole_list(cursor or {}) if self._mark is None else self._behind_mark(cursor or {})
+        self._is_resumed = False
+        return page
 
     def check(self) -> Sequence[CheckFinding]:
         """Asks for the first page, and looks whether its items fit."""

@@ -75,8 +75,11 @@ def test_a_restart_within_a_round_goes_on_with_its_page(api):
     first = opened(api).read(None)
     records, _ = read_all(opened(api), first.cursor)
     assert [each.row["id"] for each in (*first.records, *records)] == [1, 2, 3, 4, 5, 6, 7]
-    api.answers.append((410, {}, b""))
-    records, _ = read_all(opened(api), first.cursor)
+    api.answers += [(503, {}, b""), (410, {}, b"")]
+    source = opened(api)
+    with pytest.raises(CdcError):
+        source.read(first.cursor)
+    records, _ = read_all(source, first.cursor)
     assert [each.row["id"] for each in records] == [1, 2, 3, 4, 5, 6, 7], "from the begin, where the page is gone"
     records, _ = read_all(opened(api, http__cursor__parameter="from"), first.cursor)
     assert len(records) == 7, "a page of another request is not gone on with"
