@@ -482,9 +482,12 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.75) -> str | None
     return found[0] if found else None
 
 
+_SECRET = re.compile(
+    r"password|passwd|secret|token|credential|jaas|user\.info|private|api\.?key"
+    r"|headers\.(?:additional|authorization)|truststore\.certificates|keystore\.(?:key|certificate\.chain)"
+)
+
+
 def _looks_secret(name: str) -> bool:
     """Keys without a definition: mask what a person would call a secret."""
-    return (
-        re.search(r"password|passwd|secret|token|credential|jaas|user\.info|private|api\.?key", name.lower())
-        is not None
-    )
+    return _SECRET.search(name.lower()) is not None

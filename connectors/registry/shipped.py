@@ -72,6 +72,12 @@ PLUGINS: Final = (
         "Lines into a file",
     ),
     Plugin(
+        "http",
+        "source",
+        "cdcworker.connectors.http_source.connector:HttpSource",
+        title="Items of a JSON API",
+    ),
+    Plugin(
         "http-sink",
         "sink",
         "cdcworker.connectors.targets.http.connector:HttpSink",

@@ -136,6 +136,7 @@ def other(name):
 
 def test_there_are_pairs_of_every_connector_that_has_secrets():
     assert {name for name, _, _ in PAIRS} == {
+        "http",
         "http-sink",
         "jdbc-sink",
         "mariadb",

@@ -141,6 +141,7 @@ BY_KIND: Final[Mapping[tuple[str, str], str]] = {
     ("file", "environment"): "The file and the positions in it are as they were.",
     ("file", "fenced"): OWNER,
     ("file", "transient"): "Whole lines up to the ledger; what lies behind it is cut off and written again, once.",
+    ("http", "config"): PLUGIN,
     (
         "internal",
         "internal",

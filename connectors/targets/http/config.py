@@ -8,24 +8,28 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, between, matches, non_empty, one_of
-from cdcworker.connectors.config.place_forms import http_problem
+from cdcworker.connectors.network.http_keys import (
+    RESERVED,
+    additional_headers,
+    address_problem,
+    headers_problem,
+    login_checks,
+    login_keys,
+    parse_headers,
+    timeout_keys,
+)
+from cdcworker.connectors.network.http_statuses import RETRIED, ranges_problem
+from cdcworker.connectors.network.tls import tls_checks, tls_keys
 from cdcworker.connectors.record_sink.config import config_def
 from cdcworker.connectors.targets import templates
-from cdcworker.connectors.targets.http.statuses import ranges_problem
-from cdcworker.connectors.targets.tls import tls_checks, tls_keys
 
 AIVEN: Final = ("io.aiven.kafka.connect.http.HttpSinkConnector",)
 CONFLUENT: Final = ("io.confluent.connect.http.HttpSinkConnector", "HttpSinkConnector")
-RETRIED: Final = "408,425,429,500-"
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_RESERVED: Final = frozenset(
-    {"host", "content-length", "transfer-encoding", "connection", "authorization", "content-type"}
-)
 _HEADER_FORM: Final = matches(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", "the name of a header")
 
 
 def _header_name(value: str) -> str | None:
-    if value.lower() in _RESERVED:
+    if value.lower() in RESERVED:
         return "names a header that has a key of its own, or that belongs to the connection"
     return _HEADER_FORM(value)
 
@@ -37,38 +41,13 @@ def _url(value: str) -> str | None:
     if templates.has_places(value) and (host.count("/") < 3 or "#" in value):
         return "may have places in its path and its parameters only"
     filled = re.sub(r"\$\{[^}]*\}", "x", value)
-    return http_problem(filled) or _port_problem(filled)
-
-
-def _port_problem(url: str) -> str | None:
-    try:
-        port = urlsplit(url).port
-    except ValueError:
-        port = 0
-    return "expects a port from 1 to 65535" if port == 0 else None
+    return address_problem(filled)
 
 
 def header_items(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Returns the further headers of a parsed config."""
     own, confluent = config["http.headers.additional"], config["headers"]
-    texts = own.reveal().split(",") if own else []
-    texts += confluent.reveal().split(config["header.separator"]) if confluent else []
-    found = (text.partition(":") for text in texts if text.strip())
-    return [(name.strip(), value.strip()) for name, _, value in found]
-
-
-def _headers(value: Any, separator: str = ",") -> str | None:
-    for item in filter(None, (part.strip() for part in value.reveal().split(separator))):
-        name, colon, text = item.partition(":")
-        if not colon or not _TOKEN.fullmatch(name.strip()) or not text.strip().isprintable():
-            return f"expects NAME:VALUE, separated by {separator}"
-        if name.strip().lower() in _RESERVED:
-            return "names a header that has a key of its own, or that belongs to the connection"
-    return None
-
-
-def _printable(value: Any) -> str | None:
-    return None if value.reveal().isprintable() else "expects one line without control characters"
+    return [*parse_headers(own), *parse_headers(confluent, config["header.separator"])]
 
 
 def _request_keys() -> Iterable[ConfigKey]:
@@ -86,10 +65,7 @@ def _request_keys() -> Iterable[ConfigKey]:
         "http.headers.content.type", default="application/json", group=group, connects=False,
         validator=matches(r"[ -~]{1,200}", "one line of ASCII"), doc="The Content-Type of requests.",
     )  # fmt: skip
-    yield ConfigKey(
-        "http.headers.additional", "PASSWORD", group=group, validator=_headers, connects=False,
-        doc="Further headers, as NAME:VALUE separated by commas. They may be secrets, so they are shown nowhere.",
-    )  # fmt: skip
+    yield additional_headers()
     yield ConfigKey(
         "headers", "PASSWORD", group=group, importance="LOW", connects=False,
         doc="The same as Confluent's sink names it, separated by header.separator.",
@@ -98,14 +74,7 @@ def _request_keys() -> Iterable[ConfigKey]:
         "header.separator", default="|", group=group, importance="LOW", validator=non_empty, connects=False,
         of_server=True, doc="What separates the items of headers.",
     )  # fmt: skip
-    yield ConfigKey(
-        "http.connect.timeout.ms", "INT", 10_000, group=group, validator=between(1, 600_000), connects=False,
-        doc="Longest wait for a connection.",
-    )  # fmt: skip
-    yield ConfigKey(
-        "http.request.timeout.ms", "INT", 30_000, group=group, validator=between(1, 3_600_000), connects=False,
-        doc="Longest wait for each piece of an answer; the whole batch has target.timeout.ms.",
-    )  # fmt: skip
+    yield from timeout_keys("; the whole batch has target.timeout.ms")
     yield ConfigKey(
         "http.timeout", "INT", group=group, validator=between(1, 3_600), importance="LOW", connects=False,
         doc="The same in seconds, as Aiven's sink names it.",
@@ -119,27 +88,7 @@ def _request_keys() -> Iterable[ConfigKey]:
 
 def _login_keys() -> Iterable[ConfigKey]:
     group = "Login"
-    kinds = ("none", "basic", "bearer", "static")
-    yield ConfigKey(
-        "http.authorization.type", default="none", group=group, recommended=kinds, former="auth.type", connects=False,
-        of_server=True, validator=one_of(*kinds), doc="What the header Authorization holds: nothing, a user with a password, a token, or a fixed text.",
-    )  # fmt: skip
-    yield ConfigKey(
-        "http.authorization.user", group=group, former="connection.user", connects=False, of_server=True,
-        doc="The user of basic.",
-    )  # fmt: skip
-    yield ConfigKey(
-        "http.authorization.password", "PASSWORD", group=group, former="connection.password", connects=False,
-        doc="The password of basic; best a reference such as ${file:/path}.",
-    )  # fmt: skip
-    yield ConfigKey(
-        "http.authorization.token", "PASSWORD", group=group, validator=_printable, connects=False,
-        doc="The token of bearer; best a reference such as ${file:/path}.",
-    )  # fmt: skip
-    yield ConfigKey(
-        "http.headers.authorization", "PASSWORD", group=group, validator=_printable, connects=False,
-        doc="The whole header of static.",
-    )  # fmt: skip
+    yield from login_keys()
     yield ConfigKey(
         "http.signature.secret", "PASSWORD", group=group, importance="HIGH", connects=False,
         doc="Signs each request as Standard Webhooks do: HMAC-SHA256 over id, timestamp and body. A secret that begins with"
@@ -192,16 +141,8 @@ def _body_keys() -> Iterable[ConfigKey]:
 
 
 def _checks(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    kind = config["http.authorization.type"]
-    needs = {
-        "basic": ("http.authorization.user", "http.authorization.password"),
-        "bearer": ("http.authorization.token",),
-        "static": ("http.headers.authorization",),
-    }
-    for name in needs.get(kind, ()):
-        if not config[name]:
-            yield name, f"is needed with http.authorization.type={kind}"
-    if config["headers"] and (problem := _headers(config["headers"], config["header.separator"])):
+    yield from login_checks(config)
+    if config["headers"] and (problem := headers_problem(config["headers"], config["header.separator"])):
         yield "headers", problem
     is_plain = urlsplit(config["http.url"]).scheme == "http"
     yield from tls_checks(config, "http.ssl.", "an http.url that begins with http://" if is_plain else "")

@@ -14,12 +14,13 @@ from urllib.parse import urlsplit
 from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.api.record_target import RecordBatch, TargetPlace, TargetRecord, TargetUnavailable
 from cdcworker.connectors.config.allowed_hosts import UnknownHost
+from cdcworker.connectors.network.http_client import Codes, HttpClient, endpoint_of
+from cdcworker.connectors.network.http_keys import login_headers
+from cdcworker.connectors.network.http_statuses import StatusRules, parse_ranges, retry_after_s
 from cdcworker.connectors.record_sink.errors import RECORD_REFUSED, TARGET_REFUSES, TARGET_UNAVAILABLE
 from cdcworker.connectors.record_sink.json_values import JsonValues, encoded
 from cdcworker.connectors.targets.events import event_text
-from cdcworker.connectors.targets.http.client import HttpClient, endpoint_of
 from cdcworker.connectors.targets.http.config import AIVEN, CONFLUENT, header_items
-from cdcworker.connectors.targets.http.statuses import StatusRules, parse_ranges, retry_after_s
 from cdcworker.connectors.targets.templates import BodyTemplate, UrlTemplate, has_places
 from cdcworker.schemas.errors import CdcError
 
@@ -46,8 +47,9 @@ class HttpTarget:
     def __init__(self, place: TargetPlace) -> None:
         config = place.config
         self._config = config
-        self._place = endpoint_of(config, place.state_dir)
-        self._client = HttpClient(self._place)
+        request_s = config["http.timeout"] or config["http.request.timeout.ms"] / 1000
+        self._place = endpoint_of(config, TARGET_REFUSES, request_s, place.state_dir)
+        self._client = HttpClient(self._place, Codes(TARGET_UNAVAILABLE, TARGET_REFUSES))
         self._values = JsonValues(numeric=config["body.decimal.format"] == "NUMERIC")
         url = urlsplit(config["http.url"])
         self._url = UrlTemplate((url.path or "/") + (f"?{url.query}" if url.query else ""))
@@ -124,7 +126,7 @@ class HttpTarget:
                 TARGET_UNAVAILABLE,
                 "the server does not take requests now",
                 where=where,
-                retry_after_s=retry_after_s(answer.retry_after),
+                retry_after_s=retry_after_s(answer.headers.get("retry-after")),
             )
         if rules.refuses_all(status):
             text = "the server refuses requests of this sink"
@@ -192,23 +194,7 @@ def request_id(records: Sequence[TargetRecord]) -> str:
 def headers_of(config: Mapping[str, Any]) -> dict[str, str]:
     """Returns the headers that every request has."""
     headers = {"Content-Type": config["http.headers.content.type"], "User-Agent": "cdcworker"}
-    headers |= dict(header_items(config))
-    kind = config["http.authorization.type"]
-    if kind == "basic":
-        login = f"{config['http.authorization.user']}:{config['http.authorization.password'].reveal()}"
-        headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
-    elif kind == "bearer":
-        headers["Authorization"] = f"Bearer {config['http.authorization.token'].reveal().strip()}"
-    elif kind == "static":
-        headers["Authorization"] = config["http.headers.authorization"].reveal().strip()
-    for text in headers.values():
-        try:
-            text.encode("latin-1")
-        except UnicodeEncodeError:
-            raise CdcError(TARGET_REFUSES, "a header holds characters that HTTP does not have") from None
-        if not text.isprintable():
-            raise CdcError(TARGET_REFUSES, "a header holds control characters")
-    return headers
+    return login_headers(config, {**headers, **dict(header_items(config))}, TARGET_REFUSES)
 
 
 def signing_key(config: Mapping[str, Any]) -> bytes | None:

@@ -13,11 +13,11 @@ from cdcworker.connectors.api.record_target import TargetUnavailable
 from cdcworker.connectors.config import tls_policy
 from cdcworker.connectors.config.allowed_hosts import UnknownHost, addresses
 from cdcworker.connectors.config.tls_policy import PLAIN, VERIFIED
+from cdcworker.connectors.network.tls import secret_file, tls_context
 from cdcworker.connectors.record_sink.errors import TARGET_REFUSES, TARGET_UNAVAILABLE
 from cdcworker.connectors.targets.nats.acknowledgements import Acknowledgements, Message, NobodyTakesIt
 from cdcworker.connectors.targets.nats.config import Place, is_secure, places_of, subjects_of, takes
 from cdcworker.connectors.targets.nats.replies import error_of
-from cdcworker.connectors.targets.tls import secret_file, tls_context
 from cdcworker.schemas.errors import CdcError
 from nats import errors
 from nats.aio.client import Client
@@ -38,7 +38,7 @@ class NatsClient:
         self._places = places_of(config)
         hosts = [place.host for place in self._places]
         tls_policy.check("nats.ssl.enabled", "false", VERIFIED if is_secure(config) else PLAIN, hosts)
-        self._tls = tls_context(config, "nats.ssl.", state_dir) if is_secure(config) else None
+        self._tls = tls_context(config, "nats.ssl.", state_dir, TARGET_REFUSES) if is_secure(config) else None
         self._loop = asyncio.new_event_loop()
         self._used_at = time.monotonic()
         self._client: Client | None = None

@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 
 from cdcworker.connectors.config.allowed_hosts import host_list
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, between, matches, one_of
+from cdcworker.connectors.network.tls import tls_checks, tls_keys
 from cdcworker.connectors.record_sink.config import config_def
 from cdcworker.connectors.targets import templates
-from cdcworker.connectors.targets.tls import tls_checks, tls_keys
 
 PORT: Final = 4222
 _SERVER: Final = re.compile(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from cdcworker.connectors.api.record_target import TargetUnavailable
+from cdcworker.connectors.network.sockets import name_of
 from cdcworker.connectors.record_sink.errors import RECORD_REFUSED, TARGET_REFUSES, TARGET_UNAVAILABLE
-from cdcworker.connectors.targets.connections import name_of
 from cdcworker.schemas.errors import CdcError
 from nats import errors
 from nats.js.errors import APIError

@@ -11,12 +11,12 @@ from cdcworker.connectors.api.record_target import TargetUnavailable
 from cdcworker.connectors.config import tls_policy
 from cdcworker.connectors.config.allowed_hosts import UnknownHost
 from cdcworker.connectors.config.tls_policy import PLAIN, VERIFIED
+from cdcworker.connectors.network.sockets import Endpoint, break_off, connected
+from cdcworker.connectors.network.tls import tls_context
 from cdcworker.connectors.record_sink.errors import TARGET_REFUSES, TARGET_UNAVAILABLE
-from cdcworker.connectors.targets.connections import Endpoint, break_off, connected
 from cdcworker.connectors.targets.redis.config import database_of, is_cluster, is_secure, places_of
 from cdcworker.connectors.targets.redis.replies import error_of
 from cdcworker.connectors.targets.redis.scripts import ALL, Script
-from cdcworker.connectors.targets.tls import tls_context
 from cdcworker.schemas.errors import CdcError
 from redis import Redis, exceptions
 from redis.backoff import NoBackoff
@@ -44,7 +44,7 @@ class RedisClient:
         self._wait = (config["redis.wait.replicas"], config["redis.wait.timeout"])
         hosts = [place.host for place in self._places]
         tls_policy.check("redis.ssl.enabled", "false", VERIFIED if is_secure(config) else PLAIN, hosts)
-        self._tls = tls_context(config, "redis.ssl.", state_dir) if is_secure(config) else None
+        self._tls = tls_context(config, "redis.ssl.", state_dir, TARGET_REFUSES) if is_secure(config) else None
         self._connect_s = config["redis.socket.connect.timeout.ms"] / 1000
         self._request_s = config["redis.timeout"] or config["redis.operation.timeout.ms"] / 1000
         password = config["redis.password"]

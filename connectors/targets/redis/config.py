@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 from cdcworker.connectors.config.allowed_hosts import host_list
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, between, one_of
+from cdcworker.connectors.network.tls import tls_checks, tls_keys
 from cdcworker.connectors.record_sink.config import config_def
 from cdcworker.connectors.targets import templates
-from cdcworker.connectors.targets.tls import tls_checks, tls_keys
 
 OWN: Final = ("com.redis.kafka.connect.RedisSinkConnector",)
 CUSTENBORDER: Final = ("com.github.jcustenborder.kafka.connect.redis.RedisSinkConnector",)

@@ -22,6 +22,7 @@ BASIS = {
     "mariadb": MYSQL,
     "datagen": {"topic.prefix": "shop"},
     "file": {"file": "/tmp/f", "topic": "t"},
+    "http": {"topic.prefix": "shop", "http.url": "https://api.example/", "http.table": "t", "http.key": "id"},
 }
 A = "topic.creation.a."
 

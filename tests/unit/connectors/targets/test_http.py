@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 from cdcworker.connectors.api.record_target import TargetRecord
+from cdcworker.connectors.network.http_client import _Connection, endpoint_of
+from cdcworker.connectors.network.http_statuses import parse_ranges, ranges_problem, retry_after_s
+from cdcworker.connectors.record_sink.errors import TARGET_REFUSES
 from cdcworker.connectors.record_sink.json_values import JsonValues
-from cdcworker.connectors.targets.http.client import _Connection, endpoint_of
 from cdcworker.connectors.targets.http.config import AIVEN, CONFIG_DEF, CONFLUENT
 from cdcworker.connectors.targets.http.connector import HttpSink
-from cdcworker.connectors.targets.http.statuses import parse_ranges, ranges_problem, retry_after_s
 from cdcworker.connectors.targets.http.target import frame_of, headers_of, request_id, signing_key
 from cdcworker.connectors.targets.templates import BodyTemplate, UrlTemplate, problem
 from cdcworker.connectors.transforms.data import ConnectSchema, struct
@@ -208,7 +209,7 @@ def test_the_header_host_has_no_port_where_it_is_the_schemes_own():
     for url, host in [
         ("https://a/", b"a"), ("https://a:444/", b"a:444"), ("https://a:80/", b"a:80"), ("http://a/", b"a"), ("http://a:443/", b"a:443"),
     ]:  # fmt: skip
-        connection = _Connection(endpoint_of(parsed(http__url=url)))
+        connection = _Connection(endpoint_of(parsed(http__url=url), TARGET_REFUSES, 1.0))
         connection.putrequest("POST", "/")
         assert b"Host: " + host in connection._buffer  # type: ignore[attr-defined]
 

@@ -33,6 +33,7 @@ CONFIGS = {
     "datagen": {"topic.prefix": "p", "tables": "1"},
     "file": {"file": "/tmp/cdcworker/in", "topic": "p"},
     "file-sink": {"file": "/tmp/cdcworker/out", "topics": "p.public.t"},
+    "http": {"topic.prefix": "p", "http.url": "http://127.0.0.1:1/", "http.table": "t", "http.key": "id"},
     "http-sink": {"topics": "p.public.t", "http.url": "http://127.0.0.1:1/"},
     "jdbc-sink": {
         "topics": "p.public.t",

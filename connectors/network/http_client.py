@@ -5,44 +5,64 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from cdcworker.connectors.api.record_target import TargetUnavailable
 from cdcworker.connectors.config import tls_policy
 from cdcworker.connectors.config.allowed_hosts import UnknownHost
 from cdcworker.connectors.config.tls_policy import PLAIN, VERIFIED
-from cdcworker.connectors.record_sink.errors import TARGET_REFUSES, TARGET_UNAVAILABLE
-from cdcworker.connectors.targets.connections import Endpoint, break_off, connected, name_of
-from cdcworker.connectors.targets.tls import tls_context
+from cdcworker.connectors.network.sockets import Endpoint, break_off, connected, name_of
+from cdcworker.connectors.network.tls import tls_context
 from cdcworker.schemas.errors import CdcError
 
-ANSWER_BYTES_MAX: Final = 65_536
-"""So much of an answer's body is read, to use the connection again; it is not looked at."""
 INTERIM_MAX: Final = 16
 """So many answers that say that the real one is to come (1xx) are passed over."""
+PIECE_BYTES: Final = 65_536
+
+
+class Codes(NamedTuple):
+    """Codes of the errors that a client raises: no answer now, and a server or a config that will not do."""
+
+    unavailable: str
+    refused: str
+
+
+class AnswerLimits(NamedTuple):
+    """How much of an answer's body is read, and for how many seconds."""
+
+    bytes_max: int = 65_536
+    seconds_max: float = float("inf")
+
+
+DRAINED: Final = AnswerLimits()
+"""Of an answer whose body nobody looks at: it is read to use the connection again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
+    """`body` is what the limits allow; `is_whole`: that is all of it. Names of headers are in small letters."""
+
     status: int
-    retry_after: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: bytes = field(default=b"", repr=False)
+    is_whole: bool = True
 
 
-def endpoint_of(config: Mapping[str, Any], state_dir: str = "") -> Endpoint:
-    """Returns the place that a parsed config names. CdcError `config.tls_not_enough` where the worker asks for more TLS."""
+def endpoint_of(config: Mapping[str, Any], code: str, request_s: float, state_dir: str = "") -> Endpoint:
+    """Returns the place that http.url of a parsed config names. CdcError `config.tls_not_enough` where the worker asks for more
+    TLS, and of `code` for certificates that cannot be read."""
     url = urlsplit(config["http.url"].partition("${")[0])
     host = url.hostname or ""
     is_tls = url.scheme == "https"
     tls_policy.check("http.url", "http://", VERIFIED if is_tls else PLAIN, [host])
-    request_s = config["http.timeout"] or config["http.request.timeout.ms"] / 1000
     return Endpoint(
         host,
         url.port or (443 if is_tls else 80),
-        tls_context(config, "http.ssl.", state_dir) if is_tls else None,
+        tls_context(config, "http.ssl.", state_dir, code) if is_tls else None,
         config["http.connect.timeout.ms"] / 1000,
         request_s,
     )
@@ -85,13 +105,15 @@ class _Connection(http.client.HTTPConnection):
 class HttpClient:
     """Sends requests over a connection that is kept. One thread uses it, but for `cancel`."""
 
-    def __init__(self, place: Endpoint) -> None:
+    def __init__(self, place: Endpoint, codes: Codes, limits: AnswerLimits = DRAINED) -> None:
         self._place = place
+        self._codes = codes
+        self._limits = limits
         self._connection: _Connection | None = None
         self._is_cancelled = False
 
-    def request(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Returns the answer. `TargetUnavailable` when there is none; CdcError of kind `config` for a certificate that is not
+    def request(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
+        """Returns the answer. `TargetUnavailable` when there is none; CdcError for a certificate that is not
         trusted and a host that may not be reached. Whether the server has taken the request is not known then."""
         self._is_cancelled = False
         try:
@@ -101,14 +123,14 @@ class HttpClient:
             raise
         except UnknownHost:
             self.close()
-            raise TargetUnavailable(TARGET_UNAVAILABLE, "the host of http.url leads to no address") from None
+            raise TargetUnavailable(self._codes.unavailable, "the host of http.url leads to no address") from None
         except ssl.SSLCertVerificationError as exc:
             self.close()
             text = f"the server's certificate is not trusted: {exc.verify_message}"
-            raise CdcError(TARGET_REFUSES, text) from None
+            raise CdcError(self._codes.refused, text) from None
         except (OSError, http.client.HTTPException) as exc:
             self.close()
-            raise TargetUnavailable(TARGET_UNAVAILABLE, f"no answer ({name_of(exc)})") from None
+            raise TargetUnavailable(self._codes.unavailable, f"no answer ({name_of(exc)})") from None
 
     def connect(self) -> None:
         """Opens the connection, and sends nothing."""
@@ -127,7 +149,7 @@ class HttpClient:
         if connection is not None:
             connection.close()
 
-    def _answered(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+    def _answered(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
         is_kept = self._connection is not None
         connection = self._connection = self._connection or _Connection(self._place)
         cut: OSError | None = None
@@ -148,8 +170,23 @@ class HttpClient:
         if cut is not None and answer.status < 400:
             raise cut
         with answer:
-            answer.read(ANSWER_BYTES_MAX)
-            is_read = answer.isclosed() or not answer.read(1)
+            content, is_read = self._read(answer)
         if cut is not None or not is_read or answer.will_close:
             self.close()
-        return Answer(answer.status, answer.getheader("Retry-After"))
+        return Answer(
+            answer.status,
+            {name.lower(): answer.getheader(name, "") for name, _ in answer.getheaders()},
+            content,
+            is_read,
+        )
+
+    def _read(self, answer: http.client.HTTPResponse) -> tuple[bytes, bool]:
+        """Returns an answer's body up to the limit, and whether it is whole. TimeoutError for one that does not end in time."""
+        deadline, pieces, left = time.monotonic() + self._limits.seconds_max, list[bytes](), self._limits.bytes_max
+        while left > 0 and (piece := answer.read1(min(left, PIECE_BYTES))):
+            if time.monotonic() > deadline:
+                raise TimeoutError("the answer does not end")
+            pieces.append(piece)
+            left -= len(piece)
+        is_cut = bool(answer.length) and answer.isclosed()
+        return b"".join(pieces), not is_cut and (answer.isclosed() or not answer.read(1))

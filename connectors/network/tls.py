@@ -1,4 +1,4 @@
-"""TLS of connections to targets: the keys of a certificate and its authorities as PEM text, and what is made of them."""
+"""TLS of connections: the keys of a certificate and its authorities as PEM text, and what is made of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from cdcworker.connectors.config.definition import ConfigKey
-from cdcworker.connectors.record_sink.errors import TARGET_REFUSES
 from cdcworker.schemas.errors import CdcError
 
 
@@ -42,8 +41,8 @@ def tls_checks(config: Mapping[str, Any], prefix: str, plain: str = "") -> Itera
                 yield name, f"has no meaning with {plain}"
 
 
-def tls_context(config: Mapping[str, Any], prefix: str, state_dir: str) -> ssl.SSLContext:
-    """Returns a context that verifies servers. CdcError `sink.target_refuses` for PEM text that cannot be read."""
+def tls_context(config: Mapping[str, Any], prefix: str, state_dir: str, code: str) -> ssl.SSLContext:
+    """Returns a context that verifies servers. CdcError of this code for PEM text that cannot be read."""
     trusted, chain, key = (
         config[f"{prefix}{name}"] for name in ("truststore.certificates", "keystore.certificate.chain", "keystore.key")
     )
@@ -53,7 +52,7 @@ def tls_context(config: Mapping[str, Any], prefix: str, state_dir: str) -> ssl.S
             with secret_file(chain.reveal() + "\n" + key.reveal(), state_dir) as path:
                 context.load_cert_chain(path, password=lambda: "")
     except (ssl.SSLError, ValueError, OSError):
-        raise CdcError(TARGET_REFUSES, f"a certificate or a key of {prefix} cannot be read") from None
+        raise CdcError(code, f"a certificate or a key of {prefix} cannot be read") from None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
 

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
+RETRIED: Final = "408,425,429,500-"
+"""After these a request is sent again, unless the config says otherwise."""
 _RANGE: Final = re.compile(r"([1-5][0-9]{2})(?:(-)([1-5][0-9]{2})?)?")
 _LOGIN: Final = frozenset({401, 403, 407})
 _ADDRESS: Final = frozenset({404, 405})

@@ -1,4 +1,4 @@
-"""Connections to targets: to addresses that were judged, and such that another thread can break them off."""
+"""Connections: to addresses that were judged, and such that another thread can break them off."""
 
 from __future__ import annotations
 
