@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from cdcworker.connectors.api.context import CheckFinding, Config, TaskContext
@@ -42,7 +43,7 @@ class SourceConnector(Protocol):
     """One configured source. Construction validates nothing beyond types and opens nothing.
 
     A source may have the abilities below and in `abilities`: `ChecksPositions`, `HidesKeys`, `VerifiesPositions`,
-    `TranslatesDebezium`, `LeavesBehind`, `NamesPartitions`, `ShowsPositions`, `ShowsPlaces`, `Examined`, `ScriptsRoles`, `ReadsConnectionStrings`, `ChecksFiles`.
+    `TranslatesDebezium`, `LeavesBehind`, `WatchesChanges`, `NamesPartitions`, `ShowsPositions`, `ShowsPlaces`, `Examined`, `ScriptsRoles`, `ReadsConnectionStrings`, `ChecksFiles`.
     """
 
     config_def: ClassVar[ConfigDef]
@@ -87,6 +88,14 @@ class HoldsTables(Protocol):
 
     def hold(self, tables: Mapping[str, CdcError]) -> None:
         """Called before `open`: these tables are left out from now on, and are part of the next position."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedTask:
+    """An open task that hands on what changes from now on. `left_out`: by table why its changes are not handed on."""
+
+    task: SourceTask
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 # -- what a connector may be able to do ----------------------------------------------------------------------------------
@@ -173,6 +182,16 @@ class LeavesBehind(Protocol):
     def drop_leftovers(self, asked: DropRequest) -> Iterator[tuple[Leftover, CdcError | None]]:
         """Drops each, and yields it with the error that kept it there; what does not exist is dropped. Runs in a child process
         with a time limit, while no task of the connector runs."""
+
+
+@runtime_checkable
+class WatchesChanges(Protocol):
+    """A source whose changes can be looked at for a while. What that takes in its database is gone afterwards, also where this
+    process is killed."""
+
+    def watched(self, context: TaskContext) -> AbstractContextManager[WatchedTask]:
+        """Opens a task at the present, of which no position is stored; its position is to be acknowledged all the same. Raises
+        CdcError."""
 
 
 @runtime_checkable

@@ -15,11 +15,16 @@ if TYPE_CHECKING:
 COMMANDS = {
     "start": ("cdcworker.worker.cli.commands.start", "start", "Run one worker against a Kafka."),
     "quickstart": (
-        "cdcworker.worker.cli.commands.quickstart",
+        "cdcworker.worker.cli.commands.local.quickstart",
         "quickstart",
         "See a row's whole way: everything, started here.",
     ),
-    "sandbox": ("cdcworker.worker.cli.commands.sandbox", "sandbox", "The embedded stack without load, until stopped."),
+    "sandbox": (
+        "cdcworker.worker.cli.commands.local.sandbox",
+        "sandbox",
+        "The embedded stack without load, until stopped.",
+    ),
+    "dev": ("cdcworker.worker.cli.commands.local.dev", "dev", "Changes of a database on the terminal, without Kafka."),
     "connector": (
         "cdcworker.worker.cli.commands.connectors.connector",
         "connector",

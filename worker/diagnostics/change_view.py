@@ -64,7 +64,7 @@ class ChangeReader:
             "offset": record.offset(),
             "written_ms": record.timestamp()[1],
         }
-        return out | _shaped(str(record.topic()), key, value, headers)
+        return out | shaped(str(record.topic()), key, value, headers)
 
     def value(self, data: bytes | None) -> Any:
         """Framed Avro, JSON with a schema or without, or text."""
@@ -93,7 +93,8 @@ class ChangeReader:
         return found
 
 
-def _shaped(topic: str, key: Any, value: Any, headers: Mapping[str, Any]) -> Json:
+def shaped(topic: str, key: Any, value: Any, headers: Mapping[str, Any]) -> Json:
+    """Returns a record's key and value, both as people read them, as a change."""
     if value is None:
         return _parts(table_of_topic(topic), TOMBSTONE, key, None, None)
     if not isinstance(value, dict):

@@ -51,6 +51,13 @@ class DoctorTarget:
         measured, message, hint = map(self._hidden, (result.measured, result.message, result.hint))
         return replace(result, measured=measured, message=message, hint=hint, fix=fix)
 
+    def without_secrets(self, error: CdcError) -> CdcError:
+        """Returns the error without what is never shown."""
+        where = {name: self._hidden(value) if isinstance(value, str) else value for name, value in error.where.items()}
+        return CdcError(
+            error.code, self._hidden(error.message), where=where, hint=self._hidden(error.hint), fix=error.fix
+        )
+
     def repair(self, fix: Repair, administrator: str | None) -> None:
         """Runs a fix's statements; only for a connector that was examined by its own checks, which propose them."""
         assert isinstance(self.connector, Examined)

@@ -301,6 +301,8 @@ class PostgresSettings:
     skipped: frozenset[str]
     heartbeat_s: float
     raw: Mapping[str, Any] = field(repr=False)
+    is_temporary: bool = False
+    """Whether the slot ends with its connection, and no position is kept: nothing is written into the server's log either."""
 
     @property
     def slot_number(self) -> int:

@@ -19,7 +19,7 @@ from cdcworker.connectors.postgres.server.publication_members import members
 from cdcworker.connectors.postgres.server.replication_slot import ReplicationSlot
 from cdcworker.connectors.postgres.transport import server_functions
 from cdcworker.connectors.postgres.transport.admin_connection import AdminConnection
-from cdcworker.connectors.postgres.transport.libpq_stream import SystemIdentity
+from cdcworker.connectors.postgres.transport.libpq_stream import ReplicationStream, SystemIdentity, quote
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 from psycopg import sql
@@ -158,12 +158,35 @@ def create(connection: AdminConnection, settings: PostgresSettings) -> int:
         if server_functions.is_standby(connection):
             text = "the primary has not logged its running transactions"
             raise CdcError(e.SLOT_CREATION_BLOCKED, text, hint=server_functions.LOG_HINT) from exc
-        blockers = ", ".join(str(pid) for pid in old_writers(connection)) or "unknown"
-        raise CdcError(e.SLOT_CREATION_BLOCKED, f"older transactions are open in backends {blockers}") from exc
+        raise _blocked(connection) from exc
     finally:
         connection.execute("select set_config('statement_timeout', '0', false)")
     log.info("slot created slot=%s consistent_point=%s", settings.slot, lsn)
     return parse_lsn(lsn)
+
+
+def create_temporary(stream: ReplicationStream, connection: AdminConnection, settings: PostgresSettings) -> int:
+    """Creates a slot that ends with the stream's connection, and returns its consistent point. Waits for older transactions, each
+    within slot.creation.timeout.ms."""
+    # A replication command has no time limit of its own; what it waits for are locks.
+    stream.command(f"SET lock_timeout = {settings.raw['slot.creation.timeout.ms']:d}")
+    try:
+        made = stream.command(
+            f"CREATE_REPLICATION_SLOT {quote(settings.slot)} TEMPORARY LOGICAL pgoutput NOEXPORT_SNAPSHOT"
+        )
+    except CdcError as error:
+        if error.code != e.TABLE_LOCKED:
+            raise
+        raise _blocked(connection) from error
+    lsn = made[0][1]
+    assert lsn
+    log.info("temporary slot created slot=%s consistent_point=%s", settings.slot, lsn)
+    return parse_lsn(lsn)
+
+
+def _blocked(connection: AdminConnection) -> CdcError:
+    blockers = ", ".join(str(pid) for pid in old_writers(connection)) or "unknown"
+    return CdcError(e.SLOT_CREATION_BLOCKED, f"older transactions are open in backends {blockers}")
 
 
 def _create(connection: AdminConnection, settings: PostgresSettings, *, kept: bool) -> str:

@@ -149,7 +149,7 @@ def at_start(session: Session, start: TaskStart, first: bool) -> SnapshotProgres
     _tell_lifted(session, tables)
     for load in [load for load in progress.loads if not load.tables]:
         progress.end(load, "COMPLETED", now_ms())
-    if first:
+    if first and not settings.is_temporary:
         slots.mark(catalog, settings, session.scope.connector)
     known = progress.known()
     added = [table for table in tables if table[0] not in known] if not progress.owed else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -17,7 +18,7 @@ from cdcworker.schemas.change import JsonObject
 
 if TYPE_CHECKING:
     from cdcworker.connectors.api.abilities import RoleOption, RoleRequest, StandingTask
-    from cdcworker.connectors.api.source import DropRequest, Leftover, TranslatedOffset
+    from cdcworker.connectors.api.source import DropRequest, Leftover, TranslatedOffset, WatchedTask
     from cdcworker.connectors.checks import DoctorCheck, ExaminedTarget, Repair
     from cdcworker.connectors.sql_script import ScriptStep
     from cdcworker.schemas.errors import CdcError
@@ -90,6 +91,12 @@ class PostgresSource:
         from cdcworker.connectors.postgres.server.leftovers import drop
 
         return drop(parse(self._config), asked)
+
+    def watched(self, context: TaskContext) -> AbstractContextManager[WatchedTask]:
+        """Reads by a temporary slot, and by the config's publication or one that is dropped at the end."""
+        from cdcworker.connectors.postgres.source.watch import watched
+
+        return watched(self._config, context)
 
     @staticmethod
     def position_name() -> str:

@@ -38,6 +38,7 @@ class PeriodicChecks:
     def __init__(self, settings: PostgresSettings) -> None:
         self._tables_at = self._asked_at = self._marked_at = time.monotonic()
         self._tables_s = settings.raw["table.discovery.interval.ms"] / 1000 or float("inf")
+        self._mark_s = float("inf") if settings.is_temporary else MARK_S
         self._operations = PublicationOperations(settings)
         self._boundary = TruncateBarrier()
 
@@ -47,7 +48,7 @@ class PeriodicChecks:
         if now - self._asked_at >= ASKED_S:
             self._asked_at = now
             session.scope.require_no_return()
-        if now - self._marked_at >= MARK_S:
+        if now - self._marked_at >= self._mark_s:
             self._marked_at = now
             self._mark(session)
         assert session.snapshot

@@ -142,7 +142,7 @@ def _open(session: Session, context: TaskContext, first: bool) -> None:
         session.note_position_change()
     if first:
         slots.check_readable(catalog, settings)
-        session.position = _first_position(session, system)
+        session.position = _first_position(session, stream, system)
     session.position.timeline = system.timeline
     failover_slots.follow(catalog, settings, slots.find_slot(catalog, settings.slot), stream)
     planner = _planner(session)
@@ -271,12 +271,16 @@ def _sender_timeout_s(connection: AdminConnection) -> float:
     return row[0] / 1000 if row and row[0] else FEEDBACK_S_MAX * 3
 
 
-def _first_position(session: Session, identity: SystemIdentity) -> StoredPosition:
+def _first_position(session: Session, stream: ReplicationStream, identity: SystemIdentity) -> StoredPosition:
     """Returns the position of a task that never ran: its slot is created, or an existing one is taken over as it is."""
     settings, catalog = session.settings, session.catalog
     slot = slots.find_slot(catalog, settings.slot)
     if slot is None:
-        lsn = slots.create(catalog, settings)
+        lsn = (
+            slots.create_temporary(stream, catalog, settings)
+            if settings.is_temporary
+            else slots.create(catalog, settings)
+        )
         hit("postgres.slot_created")
     else:
         slots.check_kind(slot, settings.dbname)

@@ -19,6 +19,7 @@ from cdcworker.worker.cli.client.remote import (
     segment,
     wants_json,
 )
+from cdcworker.worker.cli.client.secret_options import secret_of
 from cdcworker.worker.cli.commands.context import tell
 from cdcworker.worker.cli.render.output import CliError, TextTable, clean, coloured, envelope, of_error
 
@@ -158,7 +159,7 @@ class _Examination:
     def _target(self, name: str | None) -> DoctorTarget | None:
         from cdcworker.worker.diagnostics.doctor import from_connection_string, target
 
-        dsn = _secret(self.sources.dsn_env, self.sources.dsn_file)
+        dsn = secret_of(self.sources.dsn_env, self.sources.dsn_file)
         if dsn is not None and name is not None:
             raise click.UsageError("either a target or a connection string")
         offsets: list[Mapping[str, Any]] = []
@@ -173,7 +174,7 @@ class _Examination:
             label = str(found or name)
         else:
             label, config, offsets = self._from_cluster(name)
-        password = _secret(self.sources.password_env, self.sources.password_file)
+        password = secret_of(self.sources.password_env, self.sources.password_file)
         if password is not None:
             config[PASSWORD_KEY] = password
         return target(label, config, self._providers(), offsets)
@@ -228,7 +229,7 @@ class _Examination:
     def _apply(self, target: DoctorTarget, found: list[ExaminedTarget], *, yes: bool) -> list[dict[str, Any]]:
         from cdcworker.worker.diagnostics.doctor import safe_fixes
 
-        administrator = _secret(self.sources.admin_env, self.sources.admin_file)
+        administrator = secret_of(self.sources.admin_env, self.sources.admin_file)
         out = []
         for item in safe_fixes(found):
             fix = item.result.fix
@@ -285,21 +286,6 @@ def lines(item: ExaminedTarget, *, colour: bool) -> Iterator[str]:
         hint = hint_of(result)
         if hint:
             yield f"{pad}hint  {clean(hint)}"
-
-
-def _secret(variable: str | None, file: Path | None) -> str | None:
-    if variable is not None and file is not None:
-        raise click.UsageError("either a variable or a file")
-    if variable is not None:
-        if variable not in os.environ:
-            raise click.UsageError(f"the variable {variable} is not set")
-        return os.environ[variable]
-    if file is None:
-        return None
-    try:
-        return file.read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as exc:
-        raise click.UsageError(f"{file}: {type(exc).__name__}") from None
 
 
 def _list() -> None:

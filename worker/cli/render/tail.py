@@ -58,7 +58,7 @@ def _lines(change: Mapping[str, Any], all_columns: bool) -> Iterator[Line]:
 def _head(change: Mapping[str, Any]) -> str:
     moment = change.get("source", {}).get("ts_ms") or change["written_ms"]
     when = datetime.fromtimestamp(moment / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
-    place = f"{change['topic']}/{change['partition']}@{change['offset']}"
+    place = f"{change['topic']}/{change['partition']}@{change['offset']}" if "topic" in change else ""
     parts = (when, f"{change['op'].upper():<9} {change['table']}", _key(change["key"]), place)
     return clean("  ".join(part for part in parts if part))
 

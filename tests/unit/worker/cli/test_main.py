@@ -45,7 +45,9 @@ def test_help_imports_next_to_nothing():
     assert len(found) < MODULES_MAX, sorted(found)
 
 
-@pytest.mark.parametrize("command", ["connector", "cluster", "plugins", "schemas", "errors", "context", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["connector", "cluster", "plugins", "schemas", "errors", "context", "doctor", "dev"]
+)
 def test_the_help_of_a_command_imports_no_library(command):
     assert not imported(command, "--help") & (HEAVY - {"email", "http", "socket", "ssl", "importlib.metadata"})
 

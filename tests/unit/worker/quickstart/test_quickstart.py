@@ -7,7 +7,7 @@ from collections import Counter
 from unittest import mock
 
 import pytest
-from cdcworker.worker.cli.commands.quickstart import _course
+from cdcworker.worker.cli.commands.local.quickstart import _course
 from cdcworker.worker.quickstart import flow, proof
 from cdcworker.worker.quickstart.connectors import SINK, sink_config
 from cdcworker.worker.quickstart.mariadb_shop import MariaDbShop
