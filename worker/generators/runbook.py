@@ -134,6 +134,7 @@ BY_KIND: Final[Mapping[tuple[str, str], str]] = {
     ("datagen", "transient"): SOURCE,
     ("devstack", "config"): NOT_STARTED,
     ("devstack", "environment"): NOT_STARTED,
+    ("dev", "config"): READ_ONLY,
     ("doctor", "config"): READ_ONLY,
     ("doctor", "environment"): READ_ONLY,
     ("explain", "transient"): READ_ONLY,
