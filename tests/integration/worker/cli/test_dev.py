@@ -16,7 +16,7 @@ from tests.herders import eventually
 
 COMMAND = (sys.executable, "-m", "cdcworker.worker.cli.main", "dev")
 LEFT = """
-select (select count(*) from pg_replication_slots), (select count(*) from pg_publication),
+select (select count(*) from pg_replication_slots where database = current_database()), (select count(*) from pg_publication),
        (select count(*) from pg_class where relnamespace = 'public'::regnamespace and relkind = 'r')
 """
 pytestmark = pytest.mark.postgres
