@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, runtime_checkable
 
 from cdcworker.connectors.api.context import CheckFinding, Config, TaskContext
 from cdcworker.schemas.change import JsonObject, PollBatch
@@ -43,7 +43,8 @@ class SourceConnector(Protocol):
     """One configured source. Construction validates nothing beyond types and opens nothing.
 
     A source may have the abilities below and in `abilities`: `ChecksPositions`, `HidesKeys`, `VerifiesPositions`,
-    `TranslatesDebezium`, `LeavesBehind`, `WatchesChanges`, `NamesPartitions`, `ShowsPositions`, `ShowsPlaces`, `Examined`, `ScriptsRoles`, `ReadsConnectionStrings`, `ChecksFiles`.
+    `MovesPositions`, `TranslatesDebezium`, `LeavesBehind`, `WatchesChanges`, `NamesPartitions`, `ShowsPositions`, `ShowsPlaces`, `Examined`,
+    `ScriptsRoles`, `ReadsConnectionStrings`, `ChecksFiles`.
     """
 
     config_def: ClassVar[ConfigDef]
@@ -134,6 +135,25 @@ class TranslatedOffset:
 
     content: JsonObject
     notes: Sequence[str] = ()
+
+
+EARLIEST: Final = "earliest"
+NOW: Final = "now"
+SKIP: Final = "skip"
+MEANINGS: Final = (EARLIEST, NOW, SKIP)
+"""Places in the stream of a source that have a name: the first that the server still has, its end at this moment, and behind the
+transaction that comes next."""
+
+
+@runtime_checkable
+class MovesPositions(Protocol):
+    """A source whose positions can be altered by what they mean. Runs in a child process with a time limit, while no task of the
+    connector runs."""
+
+    def moved_position(self, task: int, position: JsonObject, to: str) -> TranslatedOffset:
+        """Returns the stored position of a task at another place: one of `MEANINGS`, or a place as `ShowsPositions` or `ShowsPlaces`
+        writes it. Its notes say what is missed and what comes again, without row values. Raises CdcError where the server cannot
+        go on from there."""
 
 
 @runtime_checkable

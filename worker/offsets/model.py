@@ -27,6 +27,12 @@ NOT_OFFERED: Final = declare(
     "The connector keeps its offsets by itself",
     "Look at them, and alter them, where the connector keeps them.",
 )
+NOT_BY_MEANING: Final = declare(
+    "offsets.not_by_meaning",
+    "config",
+    "The connector's offsets cannot be altered by what they mean",
+    "Give the offsets themselves, as GET .../offsets shows them.",
+)
 INTERRUPTED: Final = declare(
     "offsets.interrupted",
     "fenced",
@@ -69,6 +75,15 @@ class Translation:
 
     offsets: Sequence[ConnectorOffset]
     notes: Sequence[str] = ()
+
+
+@runtime_checkable
+class MovesOffsets(Protocol):
+    """Offsets that can be altered by what they mean. Blocking, within a time limit."""
+
+    def moved(self, connector: Connector, to: str, task: int | None) -> Translation:
+        """Returns the offsets of a stopped connector at another place, of all its tasks or of one, and what is missed or comes again.
+        CdcError `offsets.bad_position` for a place from which no task could go on, `offsets.not_by_meaning`."""
 
 
 @runtime_checkable

@@ -11,8 +11,9 @@ from cdcworker.coordinator.kafka.clients import make_admin
 from cdcworker.coordinator.kafka.end_offsets import list_offsets
 from cdcworker.coordinator.kafka.errors import translate
 from cdcworker.coordinator.model import Connector
+from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.offsets import debezium
-from cdcworker.worker.offsets.model import ConnectorOffset, ConnectorOffsets, Translation
+from cdcworker.worker.offsets.model import NOT_BY_MEANING, ConnectorOffset, ConnectorOffsets, Translation
 from cdcworker.worker.offsets.sink import SinkOffsetsClient
 from cdcworker.worker.offsets.source import OffsetsTopic, SourceOffsets
 from cdcworker.worker.offsets.source_database import SourceDatabase
@@ -44,6 +45,19 @@ class OffsetsService:
         if connector.kind == "sink" or not changes:
             return ""
         return self._database.verify(connector, self._source().tasks_of(connector, changes))
+
+    def moved(self, connector: Connector, to: str, task: int | None) -> Translation:
+        """Returns the stored offsets at another place of the source's stream; its database is asked."""
+        if connector.kind == "sink":
+            raise CdcError(NOT_BY_MEANING, "a sink goes on from offsets of its topics")
+        source = self._source()
+        stored = source.read(connector)
+        known = source.tasks_of(connector, stored)
+        positions = [item for item in known if task is None or item[1] == task]
+        if not positions:
+            raise CdcError(NOT_BY_MEANING, "the connector has stored no position that could be moved")
+        found, notes = self._database.moved(connector, positions, to)
+        return Translation([replace(stored[number], offset=offset) for number, offset in found.items()], notes)
 
     def from_debezium(self, connector: Connector, changes: Sequence[ConnectorOffset]) -> Translation:
         """Returns the changes with our positions in the place of Debezium's offsets; a database is asked where there are any."""

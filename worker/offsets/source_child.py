@@ -7,11 +7,18 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from cdcworker.connectors.api.source import DropRequest, LeavesBehind, TranslatesDebezium, VerifiesPositions
+from cdcworker.connectors.api.source import (
+    DropRequest,
+    LeavesBehind,
+    MovesPositions,
+    TranslatesDebezium,
+    VerifiesPositions,
+)
 from cdcworker.coordinator.model import JsonObject
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.children.answer import answer_question, read_question, without
 from cdcworker.worker.logs.redaction import clean_all
+from cdcworker.worker.offsets.model import NOT_BY_MEANING
 from cdcworker.worker.validation.connector_of_config import connector_of
 
 
@@ -55,6 +62,21 @@ def _dropped(source: Any, question: JsonObject) -> JsonObject:
     return {"items": list(items)}
 
 
+def _moved(source: Any, question: JsonObject) -> JsonObject:
+    if not isinstance(source, MovesPositions):
+        raise CdcError(NOT_BY_MEANING, "this connector's positions cannot be altered by what they mean")
+    positions: list[Any] = []
+    notes: list[str] = []
+    for index, task, position in question["positions"]:
+        try:
+            found = source.moved_position(task, position, question["to"])
+        except CdcError as error:
+            return {"refused": {**error.to_dict(), "index": index}}
+        positions.append([index, found.content])
+        notes += [f"task {task}: {note}" for note in found.notes]
+    return {"positions": positions, "notes": notes}
+
+
 def _from_debezium(source: Any, question: JsonObject) -> JsonObject:
     assert isinstance(source, TranslatesDebezium)
     positions: list[Any] = []
@@ -78,6 +100,7 @@ def _to_debezium(source: Any, question: JsonObject) -> JsonObject:
 _ACTIONS: Final[Mapping[str, Callable[[Any, JsonObject], JsonObject]]] = {
     "drop": _dropped,
     "verify": _verified,
+    "move": _moved,
     "from_debezium": _from_debezium,
     "to_debezium": _to_debezium,
 }

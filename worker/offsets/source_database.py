@@ -67,6 +67,16 @@ class SourceDatabase:
             )
         return items
 
+    def moved(
+        self, connector: Connector, positions: Sequence[Position], to: str
+    ) -> tuple[dict[int, JsonObject], Sequence[str]]:
+        """Returns the positions at another place, by the number of the item, and what people should know. CdcError
+        `offsets.bad_position` for a place from which no task could go on."""
+        answer = self._ask(connector, TRANSLATE_S, do="move", positions=positions, to=to)
+        _require_taken(answer)
+        _require_answered(answer)
+        return dict(answer["positions"]), answer["notes"]
+
     def from_debezium(
         self, connector: Connector, offsets: Sequence[Position]
     ) -> tuple[dict[int, JsonObject], Sequence[str]]:

@@ -58,7 +58,7 @@ def to_position(settings: PostgresSettings, offset: Mapping[str, Any]) -> Transl
     base = next((lsn for lsn in marks if lsn), event)
     try:
         with connect(settings, f"{APPLICATION}:position") as catalog:
-            confirmed = _confirmed(settings, slots.find_slot(catalog, settings.slot))
+            confirmed = confirmed_lsn(settings, slots.find_slot(catalog, settings.slot))
             with slot_reader(settings, catalog) as reader:
                 begun = _is_begun(offset)
                 part, notes = _part(reader.messages(base), event, _events(offset)) if begun else (None, [])
@@ -115,7 +115,8 @@ def to_offset(settings: PostgresSettings, position: StoredPosition) -> Translate
     return TranslatedOffset(offset, (_CUT,) if found.number < position.part[1] else ())
 
 
-def _confirmed(settings: PostgresSettings, slot: ReplicationSlot | None) -> int:
+def confirmed_lsn(settings: PostgresSettings, slot: ReplicationSlot | None) -> int:
+    """Returns up to where a free slot was confirmed. CdcError for one that is missing, lost, read by somebody else or of another kind."""
     where: dict[str, str | int] = {"slot": settings.slot}
     if slot is None:
         raise CdcError(e.SLOT_MISSING, "the replication slot does not exist", where=where)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from cdcworker.connectors.postgres.config.settings import PostgresSettings
 from cdcworker.connectors.postgres.errors import CONNECTION_LOST
-from cdcworker.connectors.postgres.pgoutput import HEADER, Begin, read_begin
+from cdcworker.connectors.postgres.pgoutput import HEADER, OWN_PREFIX, Begin, read_begin
 from cdcworker.connectors.postgres.server.slot_lag import reaches, written_lsn
 from cdcworker.connectors.postgres.transport.admin_connection import AdminConnection
 from cdcworker.connectors.postgres.transport.connection import APPLICATION
@@ -21,17 +21,21 @@ DATA: Final = frozenset(b"IUDTM")
 """Kinds of messages that a transaction counts, by their bytes."""
 READ_S_MAX: Final = 45.0
 _HELD_MAX: Final = 1_000
-_BEGIN, _COMMIT = ord("B"), ord("C")
+_BEGIN, _COMMIT, _MESSAGE = ord("B"), ord("C"), ord("M")
+_PREFIX_AT: Final = 10
+"""Where the prefix of a logical message stands, behind its kind, flags and LSN."""
+_OWN: Final = OWN_PREFIX.encode() + b"\0"
 
 
 class SlotMessage(NamedTuple):
     """A message that a transaction counts: its LSN, its kind (the byte), and how many there are up to it in the transaction that
-    `begin` tells of. A COMMIT comes with the number of the last one."""
+    `begin` tells of, `marks` of them of our own. A COMMIT comes with the numbers of the last one."""
 
     begin: Begin
     lsn: int
     kind: int
     number: int
+    marks: int
 
     @property
     def is_commit(self) -> bool:
@@ -52,14 +56,15 @@ class SlotReader:
         where the slot is read by somebody else."""
         # Nothing is confirmed: who reads next finds the same.
         self._stream.start(self._settings.slot, lsn, self._settings.publication, confirmed=0)
-        begin, number = Begin(0, 0, 0), 0
+        begin, number, marks = Begin(0, 0, 0), 0, 0
         for data in self._read(lsn):
             kind, at = data[HEADER], int.from_bytes(data[1:9], "big")
             if kind == _BEGIN:
-                begin, number = read_begin(data[HEADER:]), 0
+                begin, number, marks = read_begin(data[HEADER:]), 0, 0
             elif kind == _COMMIT or (kind in DATA and begin.final_lsn):
                 number += kind != _COMMIT
-                yield SlotMessage(begin, at, kind, number)
+                marks += kind == _MESSAGE and data.startswith(_OWN, HEADER + _PREFIX_AT)
+                yield SlotMessage(begin, at, kind, number, marks)
             if kind == _COMMIT:
                 begin = Begin(0, 0, 0)
 

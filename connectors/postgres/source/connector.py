@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from cdcworker.connectors.api.context import CheckFinding, Config, TaskContext
-from cdcworker.connectors.api.source import SourceTask
+from cdcworker.connectors.api.source import MEANINGS, SourceTask
 from cdcworker.connectors.capture.config.debezium_keys import renamed
 from cdcworker.connectors.config.definition import ConfigDef
 from cdcworker.connectors.postgres.config.settings import CONFIG_DEF, parse
@@ -63,6 +63,18 @@ class PostgresSource:
         from cdcworker.connectors.postgres.position import StoredPosition
 
         return verify(parse(self._config).of_task(task), StoredPosition.from_json(position))
+
+    def moved_position(self, task: int, position: JsonObject, to: str) -> TranslatedOffset:
+        """Looks at what the slot holds, without confirming it; opens two connections."""
+        from cdcworker.connectors.postgres.doctor.moved_positions import NOT_THERE, moved
+        from cdcworker.connectors.postgres.position import StoredPosition
+        from cdcworker.schemas.errors import CdcError
+
+        try:
+            place = to if to in MEANINGS else self.parse_position(to)
+        except ValueError as exc:
+            raise CdcError(NOT_THERE, f"{exc}; or {', '.join(MEANINGS)}") from None
+        return moved(parse(self._config).of_task(task), StoredPosition.from_json(position), place)
 
     def is_debezium_offset(self, offset: Mapping[str, Any]) -> bool:
         from cdcworker.connectors.postgres.doctor.debezium_offsets import is_debezium

@@ -50,6 +50,8 @@ NO_ANSWER = declare(
     "The change may have happened: look before repeating it.",
 )
 KEY_HEADER = "Idempotency-Key"
+WARNING_HEADER = "x-cdc-warning"
+"""The header of answers to changes that were made and of which something should be known."""
 _META = "cdcworker.cli."
 
 Texts = Callable[[Any], Shown]

@@ -221,7 +221,8 @@ def dry_run(content: Any) -> str:
         lines.append("  tasks: " + (task_moves(tasks) or "none is touched"))
         if tasks.get("error"):
             lines.append(f"  error: [{tasks['error']['code']}] {tasks['error']['message']}")
-    return "\n".join(lines + [f"  {item['severity']}: {item['message']}" for item in content.get("findings", ())])
+    lines += [f"  {item['severity']}: {item['message']}" for item in content.get("findings", ())]
+    return "\n".join(lines + ([f"  {content['warning']}"] if content.get("warning") else []))
 
 
 def task_moves(tasks: Mapping[str, Any]) -> str:

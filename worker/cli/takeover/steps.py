@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.cli.client.connector_requests import path_of, validated
-from cdcworker.worker.cli.client.remote import KEY_HEADER, RemoteCluster
+from cdcworker.worker.cli.client.remote import KEY_HEADER, WARNING_HEADER, RemoteCluster
 from cdcworker.worker.cli.render.output import CliError, of_error
 from cdcworker.worker.cli.takeover.debezium_config import PREFIX, TakenConfig
 from cdcworker.worker.cli.takeover.former_connector import FormerConnector
@@ -27,7 +27,6 @@ IN_USE: Final = "postgres.slot_in_use"
 FREE_S: Final = 60.0
 RUN_S: Final = 90.0
 _POLL_S: Final = 0.5
-_WARNING: Final = "x-cdc-warning"
 
 
 @dataclass
@@ -75,7 +74,7 @@ def take_over(
     body = {"name": name, "config": dict(taken.config), "initial_state": "STOPPED", "initial_offsets": [offset]}
     with _standing(remote, progress):
         answer = _created(remote, body)
-        progress.notes += [warning] if (warning := answer.headers.get(_WARNING, "")) else []
+        progress.notes += [warning] if (warning := answer.headers.get(WARNING_HEADER, "")) else []
         progress.add(f"{name} is created, stopped, with Debezium's position")
         progress.way_back = f"Delete {name} here. {former.way_back}"
     if stopped:

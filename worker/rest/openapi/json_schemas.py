@@ -96,6 +96,17 @@ SCHEMAS: Mapping[str, Json] = {
         offset={"type": ["object", "null"], "description": "null forgets the partition."},
     ),
     "Offsets": _object("offsets", False, offsets=_list(_ref("Offset"))),
+    "AlterOffsets": {
+        "anyOf": [
+            _ref("Offsets"),
+            _object(
+                "to",
+                False,
+                to={"type": "string", "examples": ["earliest", "now", "skip"]},
+                task={"type": ["integer", "null"]},
+            ),
+        ]
+    },
     "Message": _object("message", message=TEXT),
     "Root": _object("version commit kafka_cluster_id", version=TEXT, commit=TEXT, kafka_cluster_id=TEXT),
     "WorkerStatus": _object("status", status=TEXT, message=TEXT),

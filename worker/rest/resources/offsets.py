@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from cdcworker.coordinator.model import Connector
@@ -16,6 +17,7 @@ from cdcworker.worker.offsets.model import (
     INTERRUPTED,
     UNKNOWN_PARTITION,
     ConnectorOffset,
+    MovesOffsets,
     TranslatesOffsets,
     VerifiesOffsets,
 )
@@ -47,6 +49,9 @@ UNMANAGED = (
     "The Connect framework-managed offsets for this connector have been {0} successfully. However, if this connector "
     "manages offsets externally, they will need to be manually {0} in the system that the connector uses."
 )
+TO, TASK = "to", "task"
+"""The members of a body that says where to go on by meaning."""
+TO_CHARS_MAX = 10_000
 NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 PARTS = {UNKNOWN_PARTITION: "partition", BAD_POSITION: "offset"}
 """The part of an item that an error is about, by the error's code."""
@@ -89,15 +94,38 @@ async def _in_debeziums_form(api: ApiContext, request: Request, connector: Conne
 
 
 async def alter_offsets(api: ApiContext, request: Request) -> Response:
-    items = _items(await read_plain(request))
-    return await _change(api, request, items, "altered")
+    """Alters offsets to those of the body, or with `to` in place of `offsets` by what they mean."""
+    body = await read_plain(request)
+    if isinstance(body, dict) and TO in body:
+        return await _change(api, request, _place(body), "altered")
+    return await _change(api, request, _items(body), "altered")
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the tasks are to go on, all of them or one."""
+
+    to: str
+    task: int | None = None
+
+
+def _place(body: dict[str, Any]) -> _Place:
+    unknown = next((name for name in body if name not in (TO, TASK)), None)
+    if unknown is not None:
+        raise e.bad_request(f"Unknown member {unknown!r} beside {TO}: only {TASK} exists", e.pointer(unknown))
+    to, task = body[TO], body.get(TASK)
+    if not isinstance(to, str) or not 0 < len(to.strip()) <= TO_CHARS_MAX:
+        raise e.bad_request("`to` must be earliest, now, skip or a position", f"/{TO}")
+    if isinstance(task, bool) or not isinstance(task, int | None) or not 0 <= (task or 0) <= INT_MAX:
+        raise e.bad_request("`task` must be the number of a task", f"/{TASK}")
+    return _Place(to.strip(), task)
 
 
 async def reset_offsets(api: ApiContext, request: Request) -> Response:
     return await _change(api, request, None, "reset")
 
 
-async def _change(api: ApiContext, request: Request, items: list[Any] | None, done: str) -> Response:
+async def _change(api: ApiContext, request: Request, asked: list[Any] | _Place | None, done: str) -> Response:
     name, view = request.path_params["connector"], api.view()
     leader = view.state.leader
     if leader is None:
@@ -107,7 +135,7 @@ async def _change(api: ApiContext, request: Request, items: list[Any] | None, do
     connector = api.running(name, NOT_FOUND)
     barrier = await stopped(api, connector)
     dry_run = is_dry_run(request)
-    changes, notes = await translated(api, request, connector, None if items is None else parse(items, connector.kind))
+    changes, notes = await _changes(api, request, connector, asked)
     warning = " ".join(filter(None, (await verified(api, request, connector, changes), *notes)))
     before = await off_loop(api, request, lambda: api.offsets.read(connector)) if dry_run else ()
     managed = await alter(api, request, connector, barrier, changes, dry_run=dry_run)
@@ -122,6 +150,16 @@ def warning_headers(warning: str) -> dict[str, str]:
     return {WARNING: ascii(warning)[1:-1]} if warning else {}
 
 
+async def _changes(
+    api: ApiContext, request: Request, connector: Connector, asked: list[Any] | _Place | None
+) -> tuple[Sequence[ConnectorOffset] | None, Sequence[str]]:
+    """Returns the offsets that are to be stored, None for those that are to be forgotten, and what people should know of them."""
+    if isinstance(asked, _Place):
+        await _ended(api, connector)
+        return await _moved(api, request, connector, asked)
+    return await translated(api, request, connector, None if asked is None else parse(asked, connector.kind))
+
+
 async def translated(
     api: ApiContext, request: Request, connector: Connector, changes: Sequence[ConnectorOffset] | None
 ) -> tuple[Sequence[ConnectorOffset] | None, Sequence[str]]:
@@ -134,6 +172,22 @@ async def translated(
         found = await off_loop(api, request, lambda: service.from_debezium(connector, changes))
     except CdcError as error:
         raise _bad_item(error) or error from error
+    return found.offsets, [f"{note}." for note in found.notes]
+
+
+async def _moved(
+    api: ApiContext, request: Request, connector: Connector, place: _Place
+) -> tuple[Sequence[ConnectorOffset], Sequence[str]]:
+    """Returns the offsets at another place, and what is missed or comes again. RestError 400 where no task could go on there."""
+    service = api.offsets
+    if not isinstance(service, MovesOffsets):
+        raise e.not_available("Altering offsets by what they mean")
+    try:
+        found = await off_loop(api, request, lambda: service.moved(connector, place.to, place.task))
+    except CdcError as error:
+        if error.code != BAD_POSITION:
+            raise
+        raise e.RestError(400, error.message, error.code, configPath=f"/{TO}", suggestion=error.hint) from error
     return found.offsets, [f"{note}." for note in found.notes]
 
 
@@ -342,7 +396,15 @@ def _number(value: Any, most: int, what: str, place: str) -> int:
 ENDPOINTS = (
     Endpoint("GET", PATH, get_offsets, "Offsets of a connector", "offsets", (200, 400, 404, 409), (FORM,), role="read"),
     Endpoint(
-        "PATCH", PATH, alter_offsets, "Alter offsets", "offsets", (200, 400, 404, 409), DRY, "Offsets", role="admin"
+        "PATCH",
+        PATH,
+        alter_offsets,
+        "Alter offsets",
+        "offsets",
+        (200, 400, 404, 409),
+        DRY,
+        "AlterOffsets",
+        role="admin",
     ),
     Endpoint("DELETE", PATH, reset_offsets, "Reset offsets", "offsets", (200, 400, 404, 409), DRY, role="admin"),
 )

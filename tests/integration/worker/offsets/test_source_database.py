@@ -124,6 +124,38 @@ def test_a_position_that_the_server_has_given_up_is_refused_when_it_is_written(w
     worker.wait(lambda: len(worker.read(f"{worker.prefix}.public.t")) == 102, "what comes next, once")
 
 
+def test_a_stopped_source_goes_on_at_another_place_and_says_what_is_missed(worker, db):
+    running(worker, db)
+    assert ask(worker, "PUT", "/connectors/shop/stop").status_code == 204
+    # The answer waits for the task's end.
+    assert ask(worker, "PATCH", "/connectors/shop/offsets?dry_run=true", {"to": "now"}).status_code == 200
+    db.execute("insert into t values (1, 'skipped'), (2, 'skipped')")
+    db.execute("insert into t values (3, 'comes')")
+    before = offset(worker)
+
+    def alter(*options: str) -> str:
+        done = CliRunner().invoke(connector, ["--url", worker.url, "offsets", "alter", "shop", *options])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    assert "is missed, with 2 changes" in alter("--to", "skip", "--dry-run")
+    assert "2 transactions with 3 changes are missed" in alter("--to", "now", "--dry-run")
+    assert offset(worker) == before, "a dry run changes nothing"
+    refused = ask(worker, "PATCH", "/connectors/shop/offsets?details=true", {"to": "0/1"})
+    assert (refused.status_code, refused.json()["code"], refused.json()["configPath"]) == (
+        400,
+        "offsets.bad_position",
+        "/to",
+    )
+    assert "postgres.place_not_there" in refused.json()["message"]
+    assert "is missed, with 2 changes" in alter("--to", "skip")
+    assert ask(worker, "PUT", "/connectors/shop/resume").status_code == 202
+    db.execute("insert into t values (4, 'after')")
+    worker.wait(lambda: len(worker.read(f"{worker.prefix}.public.t")) == 3, "what comes next")
+    # An Avro int at the key's end: its zigzag form is twice the number.
+    assert sorted(message.key()[-1] // 2 for message in worker.read(f"{worker.prefix}.public.t")) == [0, 3, 4]
+
+
 def test_where_the_database_is_away_a_position_is_taken_with_a_warning(worker, db):
     config = running(worker, db)
     assert ask(worker, "PUT", "/connectors/shop/stop").status_code == 204

@@ -31,6 +31,9 @@ class Source:
     def to_debezium(self, _task, position):
         return self.from_debezium(0, position)
 
+    def moved_position(self, _task, position, _to):
+        return self.from_debezium(0, position)
+
     def leftovers(self):
         return []
 
@@ -51,6 +54,7 @@ def source(monkeypatch):
     {"do": "verify", "positions": [[0, 0, {"bad": True}]]}, {"do": "verify", "positions": [[0, 0, {"bad": False}]]},
     {"do": "from_debezium", "positions": [[0, 0, {"bad": True}]]}, {"do": "from_debezium", "positions": [[0, 0, {"bad": False}]]},
     {"do": "to_debezium", "positions": [[0, 0, {"bad": True}]]}, {"do": "to_debezium", "positions": [[0, 0, {"bad": False}]]},
+    {"do": "move", "to": "now", "positions": [[0, 0, {"bad": True}]]}, {"do": "move", "to": "now", "positions": [[0, 0, {"bad": False}]]},
     {"do": "drop", "spared": [], "kinds": ["slot"], "connector": "c", "group": "g"},
 ])  # fmt: skip
 def test_no_text_holds_a_secret(more):

@@ -8,7 +8,14 @@ from typing import Any
 
 import click
 from cdcworker.worker.cli.client.connector_files import read_object
-from cdcworker.worker.cli.client.remote import RemoteCluster, cluster_options, complete_names, remote_command, segment
+from cdcworker.worker.cli.client.remote import (
+    WARNING_HEADER,
+    RemoteCluster,
+    cluster_options,
+    complete_names,
+    remote_command,
+    segment,
+)
 from cdcworker.worker.cli.render import connector_texts
 from cdcworker.worker.cli.render.output import TextTable
 
@@ -34,14 +41,26 @@ def get(remote: RemoteCluster, name: str) -> None:
 
 @remote_command(offsets, "alter")
 @NAME
-@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--dry-run", is_flag=True, help="Show what would be done, change nothing.")
-def alter(remote: RemoteCluster, name: str, file: Path, dry_run: bool) -> None:
+@click.argument("file", required=False, type=click.Path(path_type=Path, allow_dash=True))
+@click.option("--to", metavar="PLACE", help="earliest, now, skip (one transaction), or a position such as an LSN.")
+@click.option("--task", type=click.IntRange(min=0), help="With --to: only this task.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show what would be done, and what is missed or comes again; change nothing."
+)
+def alter(remote: RemoteCluster, name: str, file: Path | None, to: str | None, task: int | None, dry_run: bool) -> None:
     """Set offsets from FILE (JSON; - is stdin), of the form that `get --json` gives: all of them or none.
 
-    A null offset forgets the partition; partitions that FILE does not name stay as they are.
+    A null offset forgets the partition; partitions that FILE does not name stay as they are. With --to the source goes on
+    at another place of its stream, and keeps what it knows otherwise.
     """
-    _change(remote, "PATCH", name, dry_run, _offsets_of(read_object(file)))
+    if (file is None) == (to is None):
+        raise click.UsageError("one of FILE and --to is needed")
+    if task is not None and to is None:
+        raise click.UsageError("--task needs --to")
+    if file is not None:
+        _change(remote, "PATCH", name, dry_run, _offsets_of(read_object(file)))
+    else:
+        _change(remote, "PATCH", name, dry_run, {"to": to, **({} if task is None else {"task": task})})
 
 
 @remote_command(offsets, "reset")
@@ -54,7 +73,9 @@ def reset(remote: RemoteCluster, name: str, dry_run: bool) -> None:
 
 def _change(remote: RemoteCluster, method: str, name: str, dry_run: bool, body: Any = None) -> None:
     query, text = ("?dry_run=true", connector_texts.dry_run) if dry_run else ("", _message)
-    remote.call(method, _path(name) + query, text, body)
+    answer = remote.ask(method, _path(name) + query, body)
+    warning = answer.headers.get(WARNING_HEADER, "")
+    remote.tell({**answer.content, "warning": warning} if warning else answer.content, text)
 
 
 def _offsets_of(found: dict[str, Any]) -> dict[str, Any]:
@@ -64,7 +85,7 @@ def _offsets_of(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _message(content: Any) -> str:
-    return str(content["message"])
+    return "\n  ".join(filter(None, (str(content["message"]), content.get("warning", ""))))
 
 
 def _table(content: Any) -> TextTable:

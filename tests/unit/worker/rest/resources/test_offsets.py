@@ -141,9 +141,33 @@ def test_debezium_gets_no_position_while_a_task_may_store_another(connect, herde
     assert client.get("/connectors/c/offsets?form=debezium").status_code == 409
 
 
+def test_offsets_are_altered_by_what_they_mean(connect, herder, stopped, kept):
+    stopped()
+    asked = []
+
+    def moved(connector, to, task):
+        asked.append((connector.name, to, task))
+        return Translation([ConnectorOffset({"server": "s"}, {"lsn": 9})], ["2 transactions are missed"])
+
+    kept.moved = moved
+    client = connect(herder, offsets=kept)
+    dry = client.patch("/connectors/c/offsets?dry_run=true", json={"to": "now"}).json()
+    assert dry["warning"] == "2 transactions are missed."
+    assert dry["offsets"] == [{"partition": {"server": "s"}, "from": None, "to": {"lsn": 9}}]
+    answer = client.patch("/connectors/c/offsets", json={"to": " skip ", "task": 1})
+    assert (answer.json(), answer.headers["x-cdc-warning"]) == ({"message": ALTERED}, "2 transactions are missed.")
+    assert asked == [("c", "now", None), ("c", "skip", 1)]
+    assert kept.asked[-1] == ("c", BARRIER, [ConnectorOffset({"server": "s"}, {"lsn": 9})])
+
+
 @pytest.mark.parametrize(
     ("body", "message", "path"),
     [
+        ('{"to":"now","offsets":[]}', "Unknown member 'offsets' beside to: only task exists", "/offsets"),
+        ('{"to":1}', "`to` must be earliest, now, skip or a position", "/to"),
+        ('{"to":" "}', "`to` must be earliest, now, skip or a position", "/to"),
+        ('{"to":"now","task":-1}', "`task` must be the number of a task", "/task"),
+        ('{"to":"now","task":true}', "`task` must be the number of a task", "/task"),
         ("{}", "Partitions / offsets need to be provided for an alter offsets request", "/offsets"),
         ('{"offsets":[]}', "Partitions / offsets need to be provided for an alter offsets request", "/offsets"),
         ("[]", "The body must be a JSON object", ""),
