@@ -44,6 +44,16 @@ def test_what_catches_each_planted_bug_is_noted():
     assert all(cheapest(catchers) for catchers in noted.values())
 
 
+def test_each_test_that_is_noted_is_there():
+    noted = {
+        one for catchers in load().values() for found in catchers.values() for one in found if isinstance(one, str)
+    }
+    assert noted
+    for one in noted:
+        file, *_, name = one.split("[")[0].split("::")
+        assert f"def {name}(" in (ROOT / file).read_text(), f"{one}: python -m tests.planted.run derive unit"
+
+
 def shares(
     bugs: tuple[Bug, ...], config: pytest.Config, count: int = SHARES
 ) -> tuple[tuple[Bug, ...], tuple[Bug, ...]]:
