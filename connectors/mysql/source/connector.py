@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cdcworker.connectors.api.context import CheckFinding, Config, TaskContext
@@ -16,7 +17,7 @@ from cdcworker.schemas.change import JsonObject
 
 if TYPE_CHECKING:
     from cdcworker.connectors.api.abilities import RoleOption, RoleRequest, StandingTask
-    from cdcworker.connectors.api.source import TranslatedOffset
+    from cdcworker.connectors.api.source import TranslatedOffset, WatchedTask
     from cdcworker.connectors.checks import DoctorCheck, ExaminedTarget, Repair
     from cdcworker.connectors.sql_script import ScriptStep
 
@@ -105,6 +106,12 @@ class MySqlSource:
         from cdcworker.connectors.mysql.doctor.repair import mend
 
         mend(parse(self._config), fix.statements, administrator)
+
+    def watched(self, context: TaskContext) -> AbstractContextManager[WatchedTask]:
+        """Reads the log under a server id of its own; nothing is written to the server."""
+        from cdcworker.connectors.mysql.source.watch import watched
+
+        return watched(self._config, context)
 
     @staticmethod
     def place_text(source: Mapping[str, Any]) -> str:

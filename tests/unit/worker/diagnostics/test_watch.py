@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from cdcworker.schemas.change import Change, Column, Position, Table
+from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.cli.main import cli
 from cdcworker.worker.cli.render.tail import lines
-from cdcworker.worker.diagnostics.watch import ChangeForm
+from cdcworker.worker.diagnostics.watch import ChangeForm, require_watched
 from click.testing import CliRunner
 
 DATE = {"type": "int", "connect.name": "io.debezium.time.Date"}
@@ -53,7 +55,9 @@ def test_what_names_no_database_that_can_be_looked_at_is_refused(monkeypatch):
     ):
         found = run(cli, ["dev", *options])
         assert (found.exit_code, text in found.output) == (2, True), found.output
-    for source, code in (("--dsn-env", "dev.not_watched"), ("--source", "config.invalid")):
-        found = run(cli, ["dev", source, "DEV_DSN" if source == "--dsn-env" else "oracle://me:pw-0815@h/x"])
-        assert code in str(found.exception.error if hasattr(found.exception, "error") else found.output), found.output
-        assert "pw-0815" not in found.output
+    found = run(cli, ["dev", "--source", "oracle://me:pw-0815@h/x"])
+    assert "config.invalid" in str(found.exception.error if hasattr(found.exception, "error") else found.output)
+    assert "pw-0815" not in found.output
+    with pytest.raises(CdcError, match="cannot be looked at") as caught:
+        require_watched(False, "a.plugins.Source")
+    assert caught.value.code == "dev.not_watched"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 EXIT_INTERRUPTED = 130
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 PASSWORD_KEY = "database.password"  # noqa: S105  the name of a key, no secret
+PUBLICATION_KEY = "publication.name"
 SEEN = "the password in --source is seen in process lists; --dsn-env, --dsn-file and --password-env are not"
 
 
@@ -47,7 +48,7 @@ def dev(context: click.Context, /, **asked: Any) -> None:
     """Show the changes of a database from now on, as a connector would read them; Ctrl-C ends it.
 
     Needs no Kafka and no worker. On PostgreSQL it reads by a temporary slot, and by a publication that is dropped at the
-    end, also where this process is killed. With --json each line is an object.
+    end, also where this process is killed. To MySQL and MariaDB nothing is written. With --json each line is an object.
 
     Exit codes: 0 ended as asked, 1 failed while running, 2 not valid, 3 the server cannot be reached, 130 interrupted
     before --count or --seconds was reached.
@@ -90,6 +91,8 @@ class _Watch:
         target = self._target()
         connector = target.connector
         require_watched(isinstance(connector, WatchesChanges), target.config["connector.class"])
+        if self._asked["publication"] is not None and PUBLICATION_KEY not in connector.config_def.keys:
+            raise click.UsageError("--publication is for PostgreSQL: this database has none")
         try:
             self._tell("connecting", {}, f"connecting to {target.config['database.hostname']}")
             with connector.watched(TaskContext("dev", 0, 1, "dev", "")) as watched:
@@ -118,7 +121,7 @@ class _Watch:
         if asked["tables"]:
             config["table.include.list"] = ",".join(asked["tables"])
         if asked["publication"] is not None:
-            config["publication.name"] = asked["publication"]
+            config[PUBLICATION_KEY] = asked["publication"]
         return target("dev", config)
 
     def _connection_string(self) -> str:
