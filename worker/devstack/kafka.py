@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import os
 import shutil
-import signal
 import struct
 import threading
 import uuid
@@ -152,10 +151,10 @@ class EmbeddedKafka(EmbeddedServer):
 
     def pause(self) -> None:
         """Freezes the broker: connections stay open and nothing answers."""
-        self._running().send(signal.SIGSTOP)
+        self._running().freeze()
 
     def resume(self) -> None:
-        self._running().send(signal.SIGCONT)
+        self._running().thaw()
 
     def remove(self) -> None:
         """Kills the broker and deletes its data."""

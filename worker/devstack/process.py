@@ -19,6 +19,8 @@ from cdcworker.worker.java.errors import START_FAILED
 
 LAUNCHER = Path(__file__).with_name("_launch.py")
 LOG_TAIL_LINES = 15
+FREEZE_S_MAX = 5.0
+"""A thread that waits for a disk stops only when it is answered."""
 
 
 class EmbeddedServer(ABC):
@@ -93,6 +95,21 @@ class Program:
         if self.alive():
             self._process.send_signal(number)
 
+    def freeze(self) -> None:
+        """Stops the program (SIGSTOP); returns when none of its threads runs any more, or at the latest after `FREEZE_S_MAX`."""
+        self.send(signal.SIGSTOP)
+        deadline = time.monotonic() + FREEZE_S_MAX
+        while self.alive() and not self._stands() and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def thaw(self) -> None:
+        """Lets a stopped program go on."""
+        self.send(signal.SIGCONT)
+
+    def _stands(self) -> bool:
+        # Where there is no /proc, nobody can see it.
+        return all(_state(stat) in ("T", "") for stat in Path(f"/proc/{self.pid}/task").glob("*/stat"))
+
     def wait(self, timeout_s: float) -> int | None:
         """Returns the exit code, None when the program still runs after `timeout_s`."""
         try:
@@ -126,6 +143,15 @@ class Program:
     def failure(self, message: str) -> CdcError:
         tail = log_tail(self.log)
         return CdcError(START_FAILED, message + (f":\n{tail}" if tail else ""), where={"log": str(self.log)})
+
+
+def _state(stat: Path) -> str:
+    """Returns a thread's state, one letter of proc(5); empty when the thread has ended."""
+    try:
+        # The name before it may have spaces and brackets of its own.
+        return stat.read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def log_tail(path: Path, lines: int = LOG_TAIL_LINES) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import signal
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -108,12 +107,12 @@ class EmbeddedZooKeeper:
         """Freezes all servers: connections stay open and nothing answers."""
         for child in self._children:
             if child is not None:
-                child.send(signal.SIGSTOP)
+                child.freeze()
 
     def resume(self) -> None:
         for child in self._children:
             if child is not None:
-                child.send(signal.SIGCONT)
+                child.thaw()
 
     def rebuild(self) -> None:
         """Deletes all data and starts on the same ports: another ensemble at the same address."""

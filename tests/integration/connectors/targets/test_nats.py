@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import uuid
 
 import pytest
@@ -58,14 +57,14 @@ def test_a_server_that_hangs_is_broken_off_and_tried_again(kafka, nats, receiver
     task = TaskProcess(topics, receiver.config | QUICK | {"target.timeout.ms": "500"}, (1, 0), tmp_path)
     try:
         holds(receiver, workload, task)
-        child.send(signal.SIGSTOP)
+        child.freeze()
         workload.run(50)
         wait(lambda: task.numbers.get("retrying"), "that the task tries again")
-        child.send(signal.SIGCONT)
+        child.thaw()
         holds(receiver, workload, task)
         task.stop()
     finally:
-        child.send(signal.SIGCONT)
+        child.thaw()
         task.kill()
 
 

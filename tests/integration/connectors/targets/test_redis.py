@@ -139,14 +139,14 @@ def test_a_server_that_hangs_is_broken_off_and_tried_again(topics, redis, tmp_pa
     workload, reader = Workload(topics, seed()), Receiver(redis)
     child = redis._running()
     workload.run(50)
-    child.send(signal.SIGSTOP)
+    child.freeze()
     task = TaskProcess(topics, reader.config | QUICK | {"target.timeout.ms": "300"}, (1, 0), tmp_path)
     try:
         wait(lambda: task.numbers.get("retrying"), "that the task tries again")
-        child.send(signal.SIGCONT)
+        child.thaw()
         holds(reader, workload, task)
         task.stop()
     finally:
-        child.send(signal.SIGCONT)
+        child.thaw()
         task.kill()
     reader.close()
