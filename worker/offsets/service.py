@@ -51,7 +51,7 @@ class OffsetsService:
         if connector.kind == "sink":
             raise CdcError(NOT_BY_MEANING, "a sink goes on from offsets of its topics")
         source = self._source()
-        stored = source.read(connector)
+        stored = source.read_own(connector)
         known = source.tasks_of(connector, stored)
         positions = [item for item in known if task is None or item[1] == task]
         if not positions:
@@ -73,7 +73,7 @@ class OffsetsService:
     def to_debezium(self, connector: Connector) -> Translation:
         """Returns what a stopped connector has stored, as Debezium's offsets."""
         debezium.require_one(connector)
-        stored = [(0, 0, dict(item.offset or {})) for item in self._source().read(connector)]
+        stored = [(0, 0, dict(item.offset or {})) for item in self._source().read_own(connector)]
         offsets, notes = self._database.to_debezium(connector, stored)
         return Translation([ConnectorOffset(debezium.partition(connector), offset) for offset in offsets], notes)
 

@@ -95,6 +95,12 @@ class SourceOffsets:
         found = (ConnectorOffset(entry.partition, dict(entry.position)) for entry in stored if entry.position)
         return sorted(found, key=lambda item: json.dumps(dict(item.partition), sort_keys=True))
 
+    def read_own(self, connector: Connector) -> list[ConnectorOffset]:
+        """Returns the positions from which the connector's tasks would start. Under the same name an earlier one, say with another
+        topic.prefix, may have left others."""
+        own = [dict(entry.partition) for entry in self._own(connector)]
+        return [item for item in self.read(connector) if dict(item.partition) in own]
+
     def alter(
         self, connector: Connector, barrier: int, changes: Sequence[ConnectorOffset] | None, *, dry_run: bool = False
     ) -> bool:

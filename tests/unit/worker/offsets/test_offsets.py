@@ -94,6 +94,17 @@ def test_the_last_position_of_each_task_is_shown(world):
     ]
 
 
+def test_only_positions_of_the_present_config_are_where_its_tasks_start(world):
+    world.store(0, {"next": 5})
+    world.store(1, {"next": 6})
+    before = connector({**GEN, "topic.prefix": "before", "tasks.max": "1"})
+    fewer = connector({**GEN, "tasks.max": "1"})
+    shown = world.offsets.read_own
+    assert [item.offset for item in shown(connector())] == [{"next": 5}, {"next": 6}]
+    assert [item.offset for item in shown(fewer)] == [{"next": 5}]
+    assert shown(before) == []
+
+
 def test_what_is_not_a_position_is_left_out_and_what_cannot_be_read_is_not(world):
     world.stored.append(LogRecord("not json", {"a": 1}))
     assert world.offsets.read(connector()) == []
