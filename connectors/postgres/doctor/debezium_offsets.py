@@ -58,7 +58,7 @@ def to_position(settings: PostgresSettings, offset: Mapping[str, Any]) -> Transl
     base = next((lsn for lsn in marks if lsn), event)
     try:
         with connect(settings, f"{APPLICATION}:position") as catalog:
-            confirmed = confirmed_lsn(settings, slots.find_slot(catalog, settings.slot))
+            confirmed = confirmed_lsn(settings, slots.when_released(catalog, settings.slot))
             with slot_reader(settings, catalog) as reader:
                 begun = _is_begun(offset)
                 part, notes = _part(reader.messages(base), event, _events(offset)) if begun else (None, [])

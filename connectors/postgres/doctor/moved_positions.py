@@ -51,7 +51,7 @@ def moved(settings: PostgresSettings, stored: StoredPosition, to: str | int) -> 
         raise CdcError(SNAPSHOT_RUNS, "the connector has not ended its snapshots")
     try:
         with connect(settings, f"{APPLICATION}:position") as catalog:
-            first, last = confirmed_lsn(settings, slots.find_slot(catalog, settings.slot)), written_lsn(catalog)
+            first, last = confirmed_lsn(settings, slots.when_released(catalog, settings.slot)), written_lsn(catalog)
             lsn = first if to == EARLIEST else last if to == NOW else to
             if isinstance(lsn, int):
                 _require_held(lsn, first, last)

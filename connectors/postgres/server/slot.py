@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 TAKEOVER_STEP_S = 0.01
 TAKEOVER_S_MAX = 20.0
+RELEASE_S_MAX = 3.0
 """How long an earlier walsender may take to free the slot after it was told to end."""
 
 _SLOT = """
@@ -43,6 +44,17 @@ def find_slot(connection: AdminConnection, name: str) -> ReplicationSlot | None:
         return None
     restart, confirmed = (parse_lsn(text) if text else None for text in row[5:7])
     return ReplicationSlot(row[0], row[1], row[2], row[3], row[4], restart, confirmed, *row[7:])
+
+
+def when_released(connection: AdminConnection, name: str) -> ReplicationSlot | None:
+    """Returns the slot, which is looked at until nobody reads it, at most for `RELEASE_S_MAX`: the server notices the end of a reader
+    somewhat later than the reader."""
+    deadline = time.monotonic() + RELEASE_S_MAX
+    while (slot := find_slot(connection, name)) is not None and slot.active_pid is not None:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(TAKEOVER_STEP_S)
+    return slot
 
 
 def of_other_splits(connection: AdminConnection, settings: PostgresSettings) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from cdcworker.connectors.postgres.config.settings import PostgresSettings
 from cdcworker.connectors.postgres.errors import CONNECTION_LOST
 from cdcworker.connectors.postgres.pgoutput import HEADER, OWN_PREFIX, Begin, read_begin
+from cdcworker.connectors.postgres.server.slot import when_released
 from cdcworker.connectors.postgres.server.slot_lag import reaches, written_lsn
 from cdcworker.connectors.postgres.transport.admin_connection import AdminConnection
 from cdcworker.connectors.postgres.transport.connection import APPLICATION
@@ -95,6 +96,7 @@ class SlotReader:
 
 @contextmanager
 def slot_reader(settings: PostgresSettings, catalog: AdminConnection) -> Iterator[SlotReader]:
-    """Opens a connection of its own for reading the slot. Raises CdcError."""
+    """Opens a connection of its own for reading the slot, once a reader that has just ended has released it. Raises CdcError."""
+    when_released(catalog, settings.slot)
     with closing(connect_stream(settings, catalog, f"{APPLICATION}:position", FEEDBACK_S_MAX)) as stream:
         yield SlotReader(settings, catalog, stream)

@@ -126,9 +126,11 @@ def test_a_position_that_the_server_has_given_up_is_refused_when_it_is_written(w
 
 def test_a_stopped_source_goes_on_at_another_place_and_says_what_is_missed(worker, db):
     running(worker, db)
+    worker.wait(lambda: "loads" not in offset(worker)["offset"]["snapshot"], "the snapshot's end")
     assert ask(worker, "PUT", "/connectors/shop/stop").status_code == 204
     # The answer waits for the task's end.
-    assert ask(worker, "PATCH", "/connectors/shop/offsets?dry_run=true", {"to": "now"}).status_code == 200
+    answer = ask(worker, "PATCH", "/connectors/shop/offsets?dry_run=true", {"to": "now"})
+    assert answer.status_code == 200, answer.text
     db.execute("insert into t values (1, 'skipped'), (2, 'skipped')")
     db.execute("insert into t values (3, 'comes')")
     before = offset(worker)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from cdcworker.connectors.api.source import EARLIEST, NOW, SKIP
+from cdcworker.connectors.postgres.server import slot
 from cdcworker.connectors.postgres.source.connector import PostgresSource
 from cdcworker.schemas.errors import CdcError
 
@@ -73,6 +76,19 @@ def test_earliest_brings_again_what_the_slot_still_holds(stopped, db):
     (again,) = found.notes
     assert " are handed on again: commits from " in again
     assert goes_on(stopped, db, found.content)[-4:] == [2, 3, 4, 5]
+
+
+def test_a_reader_that_is_just_ending_is_waited_for_and_another_one_is_told(stopped, monkeypatch):
+    stopped.start()
+    ending = threading.Timer(0.3, stopped.kill)
+    ending.start()
+    assert moved(stopped, NOW).notes[0].startswith("2 transactions with 4 changes are missed")
+    ending.join()
+    monkeypatch.setattr(slot, "RELEASE_S_MAX", 0.1)
+    stopped.start()
+    with pytest.raises(CdcError) as caught:
+        moved(stopped, NOW)
+    assert caught.value.code == "postgres.slot_in_use"
 
 
 @pytest.mark.parametrize("to", ["0/1", "FFFFFFFF/0", "nonsense", "", "-1"])
