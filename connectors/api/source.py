@@ -151,8 +151,8 @@ class MovesPositions(Protocol):
     connector runs."""
 
     def moved_position(self, task: int, position: JsonObject, to: str) -> TranslatedOffset:
-        """Returns the stored position of a task at another place: one of `MEANINGS`, or a place as `ShowsPositions` or `ShowsPlaces`
-        writes it. Its notes say what is missed and what comes again, without row values. Raises CdcError where the server cannot
+        """Returns the stored position of a task at another place: one of `MEANINGS`, a time in ISO 8601 with its zone, or a place as
+        `ShowsPositions` or `ShowsPlaces` writes it. Its notes say what is missed and what comes again, without row values. Raises CdcError where the server cannot
         go on from there."""
 
 

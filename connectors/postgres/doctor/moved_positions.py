@@ -81,7 +81,8 @@ def _require_held(lsn: int, first: int, last: int) -> None:
 def _transactions(messages: Iterable[SlotMessage]) -> Iterator[_Waiting]:
     commits = (message for message in messages if message.is_commit)
     waiting = (
-        _Waiting(message.begin.final_lsn, message.begin.commit_us, message.number - message.marks) for message in commits
+        _Waiting(message.begin.final_lsn, message.begin.commit_us, message.number - message.marks)
+        for message in commits
     )
     return (one for one in waiting if one.count)
 
@@ -101,7 +102,7 @@ def _at(place: int | LogTime, end: int, stored: StoredPosition, held: Iterable[_
             missed.add(format_lsn(one.commit_lsn), one.count)
         elif not is_behind and one.commit_lsn <= stored.commit_lsn:
             again.add(format_lsn(one.commit_lsn), one.count)
-    if is_first:
+    if is_first and isinstance(place, LogTime):
         notes.append("the slot holds no transaction")
     lsn = end if lsn is None else lsn
     # A commit whose record begins before the LSN counts as handed on; the next one's may begin just there.
