@@ -303,9 +303,14 @@ class InOpenSearch:
 
     def write(self, place: str, rows: list[Any]) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self._server.port)
+        lane, now = threading.get_ident(), round(time.time() * 1000)
         for number, texts in enumerate(batches(rows)):
-            names = (f'{{"create":{{"_id":"{threading.get_ident()}-{number}-{at}"}}}}' for at in range(len(texts)))
-            body = "".join(f"{name}\n{text}\n" for name, text in zip(names, texts, strict=True))
+            events = (
+                f'{{"create":{{"_id":"{lane}-{number}-{at}"}}}}\n{{"id":"{lane}-{number}-{at}","topic":"{place}","partition":0,'
+                f'"offset":{number * shared.BATCH + at},"timestamp":{now},"key":{{"id":{at}}},"value":{text}}}\n'
+                for at, text in enumerate(texts)
+            )
+            body = "".join(events)
             connection.request("POST", f"/{place}/_bulk", body.encode(), {"Content-Type": "application/x-ndjson"})
             if json.loads(connection.getresponse().read())["errors"]:
                 sys.exit("the server refuses documents of the client")

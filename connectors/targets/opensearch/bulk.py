@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from json.encoder import encode_basestring
 from typing import Any, Final, Literal
 
 from cdcworker.connectors.api.record_target import TargetUnavailable
@@ -48,10 +48,9 @@ class Write:
 
     def lines(self) -> str:
         """Returns its lines of a request."""
-        place: dict[str, Any] = {"_index": self.index, "_id": self.id}
-        if self.version is not None:
-            place |= {"version": self.version, "version_type": "external"}
-        head = json.dumps({self.verb: place}, separators=(",", ":"), ensure_ascii=False)
+        quoted = encode_basestring
+        version = "" if self.version is None else f',"version":{self.version},"version_type":"external"'
+        head = f'{{"{self.verb}":{{"_index":{quoted(self.index)},"_id":{quoted(self.id)}{version}}}}}'
         if self.verb == "delete":
             return f"{head}\n"
         return f"{head}\n{self.text if self.pieces is None else joined(self.pieces)}\n"

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
 from cdcworker.connectors.record_sink.errors import RECORD_REFUSED
@@ -13,7 +14,7 @@ from cdcworker.connectors.record_sink.json_values import JsonValues
 from cdcworker.connectors.targets.rows import Row
 from cdcworker.connectors.transforms.avro_form import WRITTEN, avro_of
 from cdcworker.connectors.transforms.bounded_cache import BoundedCache
-from cdcworker.connectors.transforms.data import ConnectSchema, DataError
+from cdcworker.connectors.transforms.data import ConnectSchema, DataError, Header
 from cdcworker.connectors.warehouses.source_types import TargetColumn, target_column
 from cdcworker.connectors.warehouses.value_text import date_text, timestamp_text
 from cdcworker.schemas.errors import CdcError
@@ -48,6 +49,13 @@ class DocumentRules:
     ignores_malformed: bool = False
 
 
+class _Shape(NamedTuple):
+    schema: ConnectSchema
+    fields: dict[str, _Field]
+    is_plain: bool
+    """Whether JSON has all its values as they are."""
+
+
 class _Field(NamedTuple):
     mapping: Mapped
     write: Text | None
@@ -60,11 +68,11 @@ class DocumentWriter:
     def __init__(self, rules: DocumentRules) -> None:
         self._rules = rules
         self._values = JsonValues(numeric=True)
-        self._known: BoundedCache[int, tuple[ConnectSchema, dict[str, _Field]]] = BoundedCache(SCHEMAS_MAX)
+        self._known: BoundedCache[int, _Shape] = BoundedCache(SCHEMAS_MAX)
 
     def properties(self, schema: ConnectSchema) -> Mapped:
         """Returns the mapping of a struct's fields."""
-        return {name: field.mapping for name, field in self._fields(schema).items()}
+        return {name: field.mapping for name, field in self._shape(schema).fields.items()}
 
     def pieces(self, row: Row, without: Collection[str] = ()) -> dict[str, str]:
         """Returns the JSON of each field by its name. CdcError of kind `data` for a value that has none."""
@@ -73,26 +81,23 @@ class DocumentWriter:
             raise CdcError(RECORD_REFUSED, "the value has no fields, so it is no document")
         if schema is None or schema.type != "struct":
             return {name: self._values.text(None, each) for name, each in value.items() if name not in without}
-        known = self._fields(schema)
+        known = self._shape(schema).fields
         return {
             name: self._text(known[name].write, of, value.get(name)) for name, of in schema.fields if name not in without
         }  # fmt: skip
 
-    def text(self, row: Row) -> str:
+    def document(self, row: Row) -> str:
         """Returns the whole document."""
-        schema, value = row
-        if schema is not None and schema.type == "struct" and isinstance(value, Mapping) and self._is_plain(schema):
-            return self._values.text(schema, value)
-        return joined(self.pieces(row))
+        return self.text(*row) if isinstance(row.value, Mapping) else joined(self.pieces(row))
 
-    def value(self, schema: ConnectSchema | None, value: Any) -> str:
+    def text(self, schema: ConnectSchema | None, value: Any) -> str:
         """Returns any value as JSON."""
-        if schema is not None and schema.type == "struct" and isinstance(value, Mapping):
-            return self.text(Row(schema, value))
-        return self._values.text(schema, value)
+        if schema is None or schema.type != "struct" or not isinstance(value, Mapping) or self._shape(schema).is_plain:
+            return self._values.text(schema, value)
+        return joined(self.pieces(Row(schema, value)))
 
-    def _is_plain(self, schema: ConnectSchema) -> bool:
-        return all(field.write is None for field in self._fields(schema).values())
+    def headers_text(self, headers: tuple[Header, ...] | list[Header]) -> str:
+        return self._values.headers_text(headers)
 
     def _text(self, write: Text | None, schema: ConnectSchema, value: Any) -> str:
         if write is None or value is None:
@@ -103,12 +108,13 @@ class DocumentWriter:
             text = f"a value is none of its column's type ({type(error).__name__})"
             raise CdcError(RECORD_REFUSED, text) from None
 
-    def _fields(self, schema: ConnectSchema) -> dict[str, _Field]:
+    def _shape(self, schema: ConnectSchema) -> _Shape:
         known = self._known.get(id(schema))
         if known is None:
-            known = (schema, {name: self._field(of) for name, of in schema.fields})
+            fields = {name: self._field(of) for name, of in schema.fields}
+            known = _Shape(schema, fields, all(field.write is None for field in fields.values()))
             self._known[id(schema)] = known
-        return known[1]
+        return known
 
     def _field(self, schema: ConnectSchema) -> _Field:
         if schema.type == "array" and schema.value_schema is not None:
@@ -120,8 +126,8 @@ class DocumentWriter:
         if column.kind == "variable_decimal":
             return self._number("double", _variable)
         if schema.type == "struct":
-            plain = self._is_plain(schema)
-            return _Field({"properties": self.properties(schema)}, None if plain else lambda v: self.value(schema, v))
+            plain = self._shape(schema).is_plain
+            return _Field({"properties": self.properties(schema)}, None if plain else lambda v: self.text(schema, v))
         return self._scalar(schema, column)
 
     def _scalar(self, schema: ConnectSchema, column: TargetColumn) -> _Field:
@@ -148,7 +154,7 @@ class DocumentWriter:
 
 def joined(pieces: Mapping[str, str]) -> str:
     """Returns an object of pieces by their names."""
-    return "{" + ",".join([f"{json.dumps(name, ensure_ascii=False)}:{text}" for name, text in pieces.items()]) + "}"
+    return "{" + ",".join([f"{encode_basestring(name)}:{text}" for name, text in pieces.items()]) + "}"
 
 
 def _column(schema: ConnectSchema) -> TargetColumn:

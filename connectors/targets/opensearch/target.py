@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -11,6 +10,7 @@ from typing import Any, Final, Literal
 from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.api.record_target import RecordBatch, TargetPlace, TargetRecord
 from cdcworker.connectors.record_sink.errors import RECORD_REFUSED
+from cdcworker.connectors.targets.events import event_text
 from cdcworker.connectors.targets.opensearch import names, raw_json, server_checks
 from cdcworker.connectors.targets.opensearch.bulk import Write, send
 from cdcworker.connectors.targets.opensearch.client import SearchClient
@@ -135,7 +135,7 @@ class OpenSearchTarget:
         if write.needs_stored:
             write.pieces = self._writer.pieces(row, kept)
         else:
-            write.text = self._writer.text(row)
+            write.text = self._writer.document(row)
         return write
 
     def _event(self, record: TargetRecord) -> Write | None:
@@ -145,20 +145,19 @@ class OpenSearchTarget:
             return None
         index = self._names.of(record)
         self._prepare(index, record, record.value_schema)
-        pieces = self._event_pieces(record)
-        if self._streams:
-            pieces["@timestamp"] = json.dumps(_moment(record.timestamp_ms))
-        return Write("create", index, names.shortened(record.id), pieces=pieces, fields=tuple(pieces))
+        moment = f'"@timestamp":"{_moment(record.timestamp_ms)}",' if self._streams else ""
+        text = self._event_text(record)
+        if moment:
+            text = "{" + moment.rstrip("," if text == "{}" else "") + text[1:]
+        return Write("create", index, names.shortened(record.id), text=text, fields=self._told_names(record))
 
-    def _event_pieces(self, record: TargetRecord) -> dict[str, str]:
+    def _told_names(self, record: TargetRecord) -> Sequence[str]:
+        return _names_of(record.value) if self._content == "value" else ("key", "value")
+
+    def _event_text(self, record: TargetRecord) -> str:
         if self._content == "value":
-            return self._writer.pieces(Row(record.value_schema, record.value))
-        plain = {"id": record.id, "topic": record.topic, "partition": record.partition, "offset": record.offset}
-        pieces = {name: json.dumps(value, ensure_ascii=False) for name, value in plain.items()}
-        pieces["timestamp"] = str(record.timestamp_ms)
-        pieces["key"] = self._writer.value(record.key_schema, record.key)
-        pieces["value"] = self._writer.value(record.value_schema, record.value)
-        return pieces
+            return self._writer.document(Row(record.value_schema, record.value))
+        return event_text(self._writer, record)
 
     def _prepare(self, index: str, record: TargetRecord, schema: ConnectSchema | None) -> None:
         if not self._indexes.knows(index, schema):
@@ -181,7 +180,8 @@ class OpenSearchTarget:
         return [name for name, each in value.items() if name in columns or self._placeholder.stands(each)]
 
     def _is_dropped(self, write: Write, error: CdcError) -> bool:
-        if error.kind != "data" or self._malformed not in DROPPED:
+        # Of several records it is not known which one is to blame: they come again one by one.
+        if error.kind != "data" or self._malformed not in DROPPED or len(write.records) > 1:
             return False
         if self._malformed == "warn":
             _warn_of(write.records[-1], error)

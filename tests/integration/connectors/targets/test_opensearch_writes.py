@@ -144,6 +144,12 @@ def test_documents_that_are_refused_do_not_keep_the_others(opensearch, opened, n
     assert len(opensearch.rows(name)) == 8, "the others are there already"
     for kind in ("ignore", "warn"):
         opened(opensearch.config(), **{"behavior.on.malformed.documents": kind}).write(RecordBatch(poison))
+    both = [change(30, row(n=30), key=30), change(31, {"id": 30, "n": "x"}, key=30)]
+    lenient = opened(opensearch.config(), **{"behavior.on.malformed.documents": "ignore"})
+    assert refused(lenient, *both).code == "sink.mapping_conflict"
+    for one in both:
+        lenient.write(RecordBatch([one]))
+    assert opensearch.rows(name)["30"]["n"] == 30, "an earlier state that fits is not dropped with a later one"
     opened(opensearch.config(), **{"drop.invalid.message": "true"}).write(RecordBatch([change(20, 7, key=20)]))
     for bad in (change(20, 7), change(21, row(), key=None), change(22, row(), key="")):
         assert refused(target, bad).code == "sink.record_refused"

@@ -123,15 +123,15 @@ def test_values_that_are_none_of_their_type_are_refused():
     )  # fmt: skip
     writer = DocumentWriter(DocumentRules())
     value = {"v": '{"a":\n1.10}', "d": 0, "n": {"scale": 2, "value": (12345).to_bytes(2, "big")}}
-    text = writer.text(Row(schema, value))
+    text = writer.document(Row(schema, value))
     assert text == '{"v":{"a": 1.10},"d":"1970-01-01","n":123.45}'
     assert json.loads(text, parse_float=Decimal)["n"] == Decimal("123.45")
     for name, bad in (("v", "{secret"), ("d", "secret"), ("n", {"scale": 2})):
         with pytest.raises(CdcError) as error:
-            writer.text(Row(schema, {name: bad}))
+            writer.document(Row(schema, {name: bad}))
         assert error.value.code == "sink.record_refused"
         assert "secret" not in str(error.value)
-    assert writer.text(Row(schema, {})) == '{"v":null,"d":null,"n":null}'
+    assert writer.document(Row(schema, {})) == '{"v":null,"d":null,"n":null}'
 
 
 def test_durations():
