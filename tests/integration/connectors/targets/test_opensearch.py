@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 
+from tests.contract import record_targets
 from tests.contract.record_targets import *  # noqa: F403 - the suite of all targets of records
 from tests.contract.record_targets import QUICK, holds
 from tests.record_sinks import Ledger, TaskProcess, Topics, Workload, running, seed, wait
@@ -51,6 +52,12 @@ def receiver(opensearch):
     made = Receiver(opensearch)
     yield made
     made.close()
+
+
+@pytest.mark.long
+def test_a_receiver_that_is_away_is_waited_for(kafka, receiver, tmp_path):
+    """A server of Java takes its time to start."""
+    record_targets.test_a_receiver_that_is_away_is_waited_for(kafka, receiver, tmp_path)
 
 
 @pytest.fixture
