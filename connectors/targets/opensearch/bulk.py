@@ -46,6 +46,10 @@ class Write:
     def needs_stored(self) -> bool:
         return self.verb == "index" and (bool(self.kept) or self.keeps_others)
 
+    def is_behind(self, other: Write) -> bool:
+        """Returns whether it is of a later state of the same document."""
+        return self.version is not None and other.version is not None and self.version > other.version
+
     def lines(self) -> str:
         """Returns its lines of a request."""
         quoted = encode_basestring
@@ -56,26 +60,26 @@ class Write:
         return f"{head}\n{self.text if self.pieces is None else joined(self.pieces)}\n"
 
 
-def send(client: SearchClient, writes: Sequence[Write], refresh: str) -> list[CdcError | None]:
+def send(client: SearchClient, writes: Sequence[Write], refresh: str, *, tells_topics: bool) -> list[CdcError | None]:
     """Returns for each write how it failed; None: the document is as it says, or as a later write says. Raises CdcError where the
-    server takes no request."""
+    server takes no request. `tells_topics`: versions say of which topic a write is."""
     body = encoded("".join([write.lines() for write in writes]))
     parameters = f"filter_path={_SHOWN}" + ("" if refresh == "false" else f"&refresh={refresh}")
     found = client.ask("POST", f"/_bulk?{parameters}", body, lines=True).json()
     items = found.get("items", []) if isinstance(found, dict) else []
     if len(items) != len(writes):
         raise TargetUnavailable(TARGET_UNAVAILABLE, "the server's answer does not tell of each document")
-    return [failure(write, *item.values()) for write, item in zip(writes, items, strict=True)]
+    return [_failure(write, next(iter(item.values())), tells_topics) for write, item in zip(writes, items, strict=True)]
 
 
-def failure(write: Write, said: Mapping[str, Any]) -> CdcError | None:
+def _failure(write: Write, said: Mapping[str, Any], tells_topics: bool) -> CdcError | None:
     """Returns how one write failed."""
     status, error = said["status"], said.get("error")
     if 200 <= status < 300 or (status == MISSING and error is None):
         return None
     error = error if isinstance(error, Mapping) else {}
     if status == CONFLICT:
-        if write.version is not None and is_of_later_topic(write.version, current_version(error)):
+        if tells_topics and write.version is not None and is_of_later_topic(write.version, current_version(error)):
             text = "a document has the version of a later topic than the one that is read: is versions.index lost?"
             return CdcError(TARGET_REFUSES, text, where={"index": write.index})
         return None

@@ -63,7 +63,7 @@ class OpenSearchTarget:
         writes = self._made([record for record in batch.records if record.id not in self._taken])
         if writes:
             complete(self._client, writes)
-            failures = send(self._client, writes, self._config["refresh"])
+            failures = send(self._client, writes, self._config["refresh"], tells_topics=self._versions.tell_topics)
             # What comes again, whole or in pieces, does so without what is there already.
             for write, error in zip(writes, failures, strict=True):
                 if error is None or self._is_dropped(write, error):
@@ -109,7 +109,11 @@ class OpenSearchTarget:
             if write is None:
                 continue
             place = (write.index, write.id)
-            earlier = made.pop(place, None)
+            earlier = made.get(place)
+            if earlier is not None and not write.is_behind(earlier):
+                # The server would refuse it, and keep the other.
+                earlier.records.append(record.id)
+                continue
             if earlier is not None:
                 _follow(write, earlier)
             write.records.append(record.id)

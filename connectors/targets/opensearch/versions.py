@@ -30,6 +30,11 @@ class Versions:
         self._known: dict[tuple[str, str], int] = {}
         self._is_created = False
 
+    @property
+    def tell_topics(self) -> bool:
+        """Whether versions say which of several topics of a name a record is of."""
+        return bool(self._index) and not self._header
+
     def of(self, record: TargetRecord) -> int:
         """Returns the version of a record. Raises CdcError."""
         if self._header:

@@ -232,6 +232,11 @@ def test_policies_of_other_sinks(opensearch, opened, name):
     told.write(RecordBatch([change(0, row(n=7), headers=[Header("v", None, b"70")])]))
     told.write(RecordBatch([change(9, row(n=6), headers=[Header("v", None, b"60")])]))
     assert opensearch.rows(name)["1"]["n"] == 7
+    big = [change(20 + n, row(n=n), key=2, headers=[Header("v", None, 2**n)]) for n in (50, 49, 3)]
+    told.write(RecordBatch(big))
+    for one in big:
+        told.write(RecordBatch([one]))
+    assert opensearch.rows(name)["2"]["n"] == 50, "the highest version, in whatever order they come"
     assert refused(told, change(9, row())).code == "sink.record_refused"
     assert refused(told, change(10, {"before": None, "after": None, "op": "t"})).code == "sink.record_refused"
 
