@@ -53,6 +53,7 @@ NEEDS = {
     "mysql": ("mariadb",),
     "clickhouse": ("clickhouse",),
     "nats": ("nats",),
+    "opensearch": ("opensearch",),
     "redis": ("redis",),
     "browser": ("chromium",),
 }
@@ -114,7 +115,7 @@ def missing(part: str) -> str | None:
     return None
 
 
-COSTS = {"spark": 20, "zookeeper": 10, "kafka": 5, "postgres": 2, "mysql": 2, "clickhouse": 1}
+COSTS = {"spark": 20, "zookeeper": 10, "opensearch": 10, "kafka": 5, "postgres": 2, "mysql": 2, "clickhouse": 1}
 """About how many seconds a test takes that needs this."""
 CLASSES = (100, 25)
 """Modules of so many seconds, or more, begin before those of fewer."""
@@ -322,6 +323,16 @@ def nats(devstack_dir: Path):
     program = find_program()
     assert program is not None
     with serving(NatsServer(program, devstack_dir / "nats")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def opensearch(devstack_dir: Path):
+    """The session's server of OpenSearch: `.config()`, `.rows(index)`, `.kill()`, `.start()`. Tests that use it have the marker
+    `opensearch`."""
+    from tests.queue_servers.search_server import SearchServer
+
+    with serving(SearchServer(devstack_dir / "opensearch")) as server:
         yield server
 
 

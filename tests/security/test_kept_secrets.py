@@ -142,6 +142,7 @@ def test_there_are_pairs_of_every_connector_that_has_secrets():
         "mariadb",
         "mysql",
         "nats",
+        "opensearch",
         "postgres",
         "redis",
         "s3",

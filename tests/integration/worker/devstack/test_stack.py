@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from cdcworker.worker.devstack.further_servers import STARTS
 from cdcworker.worker.devstack.kafka import QUICK_COMPILER_ONLY, EmbeddedKafka
 from cdcworker.worker.devstack.nats import find_program
 from cdcworker.worker.java import runtime as java
@@ -136,6 +137,20 @@ def test_a_sandbox_says_where_everything_is_and_leaves_nothing(sandbox, until):
     assert not file.exists()
     assert list(temporary.iterdir()) == []
     until(lambda: not marked(mark))
+
+
+@pytest.mark.long
+@pytest.mark.opensearch
+def test_opensearch_stands_beside_the_others_where_it_is_asked_for(tmp_path):
+    found = STARTS["opensearch"](tmp_path, lambda _: None)
+    assert found is not None
+    try:
+        with urllib.request.urlopen(found.url, timeout=10) as answer:
+            assert json.load(answer)["version"]["distribution"] == "opensearch"
+        assert found.server.alive()
+    finally:
+        found.server.kill()
+    assert not found.server.alive()
 
 
 @pytest.mark.long
