@@ -60,7 +60,7 @@ def pytest_argv(seed: int, *extra: str) -> list[str]:
 
 FAST = ("tests/unit",)
 """What the daily loop runs; the house tests are among them."""
-FAST_ENVIRONMENT = {"CDC_FUZZ_INPUTS": "20000", "CDC_FUZZ_REQUESTS": "100"}
+FAST_ENVIRONMENT = {"CDC_FUZZ_INPUTS": "4000", "CDC_FUZZ_REQUESTS": "60"}
 """Repetitions of the slowest unit tests in the daily loop."""
 CI_ENVIRONMENT = {"CDC_FUZZ_REQUESTS": "150"}
 """Repetitions in CI, whose requests are others at each commit: the long tier runs them in full."""

@@ -93,7 +93,7 @@ class Watcher:
 def neighbour(worker):
     """A healthy connector of two tasks; afterwards it must not have noticed anything."""
     name, prefix = "good", f"good-{worker.group}"
-    config = {"connector.class": "datagen", "topic.prefix": prefix, "tasks.max": "2", "rows.per.second": "40"}
+    config = {"connector.class": "datagen", "topic.prefix": prefix, "tasks.max": "2", "rows.per.second": "20"}
     worker.put(name, config)
     for number in range(2):
         worker.wait_state(name, "RUNNING", number)
@@ -142,7 +142,7 @@ BAD = [
     ),
     ({"hang_in": "poll"}, "worker.task_hung"),
     pytest.param({"hang_prob": "0.02"}, "worker.task_hung", marks=pytest.mark.long),
-    ({"spin_prob": "0.02"}, "worker.task_hung"),
+    pytest.param({"spin_prob": "0.02"}, "worker.task_hung", marks=pytest.mark.long),
     (
         {
             "leak_bytes_per_second": "150000000",
