@@ -23,6 +23,7 @@ from cdcworker.worker.java import jars
 from cdcworker.worker.java.runtime import find_java
 from hypothesis import HealthCheck, settings
 
+from tests import sampling
 from tests.lanes import RUNNING_FOLDER
 from tests.process_state import unchanged
 from tests.waiting import FIRST_S, pause
@@ -137,8 +138,10 @@ def _module_of(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave long tests out unless they are asked for; skip what lacks a part, with the reason."""
+    """Leave long tests out unless they are asked for, and of sampled ones all but the sample."""
+    sampling.leave_the_rest_to_the_long_tier(config, items)
     if hasattr(config, "workerinput"):
         items.sort(key=_modules_that_take_longest_first(items))
     if "long" not in (config.getoption("markexpr") or ""):

