@@ -209,9 +209,9 @@ class WatchesChanges(Protocol):
     """A source whose changes can be looked at for a while. What that takes in its database is gone afterwards, also where this
     process is killed."""
 
-    def watched(self, context: TaskContext) -> AbstractContextManager[WatchedTask]:
-        """Opens a task at the present, of which no position is stored; its position is to be acknowledged all the same. Raises
-        CdcError."""
+    def watched(self, context: TaskContext, *, rows: bool = False) -> AbstractContextManager[WatchedTask]:
+        """Opens a task at the present, of which no position is stored; its position is to be acknowledged all the same. `rows`: the rows
+        that the tables have now are handed on too, as reads. Raises CdcError."""
 
 
 @runtime_checkable

@@ -115,11 +115,11 @@ class MySqlSource:
 
         mend(parse(self._config), fix.statements, administrator)
 
-    def watched(self, context: TaskContext) -> AbstractContextManager[WatchedTask]:
+    def watched(self, context: TaskContext, *, rows: bool = False) -> AbstractContextManager[WatchedTask]:
         """Reads the log under a server id of its own; nothing is written to the server."""
         from cdcworker.connectors.mysql.source.watch import watched
 
-        return watched(self._config, context)
+        return watched(self._config, context, rows=rows)
 
     @staticmethod
     def place_text(source: Mapping[str, Any]) -> str:

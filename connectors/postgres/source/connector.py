@@ -106,11 +106,11 @@ class PostgresSource:
 
         return drop(parse(self._config), asked)
 
-    def watched(self, context: TaskContext) -> AbstractContextManager[WatchedTask]:
+    def watched(self, context: TaskContext, *, rows: bool = False) -> AbstractContextManager[WatchedTask]:
         """Reads by a temporary slot, and by the config's publication or one that is dropped at the end."""
         from cdcworker.connectors.postgres.source.watch import watched
 
-        return watched(self._config, context)
+        return watched(self._config, context, rows=rows)
 
     @staticmethod
     def position_name() -> str:
