@@ -68,35 +68,43 @@ class Heard:
 
     def __init__(self) -> None:
         self._events: queue.Queue = queue.Queue()
+        self._aside: list = []
         self.all: list = []
 
     def put(self, event) -> None:
         self._events.put(event)
 
-    def until(self, wanted, what: str):
+    def until(self, task: AssignedTask, wanted, what: str):
+        """The next event of a task that is wanted; those of other tasks are kept for who waits for them."""
         deadline = time.monotonic() + DEADLINE_S
+        known, self._aside = self._aside, []
         while True:
-            try:
-                event = self._events.get(timeout=max(0.01, deadline - time.monotonic()))
-            except queue.Empty:
-                raise AssertionError(f"not in time: {what}; heard {self.all[-5:]}") from None
-            self.all.append(event)
-            if wanted(event):
+            event = known.pop(0) if known else self._next(deadline, f"{what} of {task}")
+            if event.task != task:
+                self._aside.append(event)
+            elif wanted(event):
+                self._aside += known
                 return event
 
+    def _next(self, deadline: float, what: str):
+        try:
+            event = self._events.get(timeout=max(0.01, deadline - time.monotonic()))
+        except queue.Empty:
+            raise AssertionError(f"not in time: {what}; heard {self.all[-5:]}") from None
+        self.all.append(event)
+        return event
+
     def metrics(self, task: AssignedTask = TASK, name: str = ""):
-        return self.until(
-            lambda e: (
-                isinstance(e, TaskReport) and e.task == task and bool(e.metrics) and (not name or name in e.metrics)
-            ),
-            f"metrics of {task}",
-        ).metrics
+        def are_there(event) -> bool:
+            return isinstance(event, TaskReport) and bool(event.metrics) and (not name or name in event.metrics)
+
+        return self.until(task, are_there, "metrics").metrics
 
     def state(self, state: str, task: AssignedTask = TASK):
-        return self.until(lambda e: isinstance(e, TaskReport) and e.task == task and e.state == state, state)
+        return self.until(task, lambda e: isinstance(e, TaskReport) and e.state == state, state)
 
     def exit(self, task: AssignedTask = TASK) -> TaskExited:
-        return self.until(lambda e: isinstance(e, TaskExited) and e.task == task, f"exit of {task}")
+        return self.until(task, lambda e: isinstance(e, TaskExited), "the exit")
 
 
 @pytest.fixture
