@@ -41,8 +41,9 @@ OWN = (*(f"{GROUP}.{part}" for part in PARTS), AUDIT, "__consumer_offsets", "shu
 CATALOG = ConnectorCatalog()
 NO_TOPIC = re.compile(
     r"topics\.dir|topic\.creation\..*|topic\.(naming\.strategy|delimiter|regex|replacement)|offsets\.storage\.topic|errors\.deadletterqueue\.topic\..*"
+    r"|topic\.schema\.ignore|topic\.to\.external\.resource\.mapping"
 )
-"""Keys with `topic` in their names that name none, or are refused whatever they say."""
+"""Keys with `topic` in their names that name none, choose among those that `topics` names, or are refused whatever they say."""
 ROUTER = {
     "transforms": "r",
     "transforms.r.type": "org.apache.kafka.connect.transforms.RegexRouter",
