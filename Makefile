@@ -49,6 +49,7 @@ jars: env
 # PostgreSQL of other versions, MariaDB, servers of stores of objects and ClickHouse's engine, for tests. Without them those tests are
 # skipped.
 servers: $(SERVERS)/.installed $(GATEWAY)/.installed $(AZURITE)/.installed $(CLICKHOUSE)/.installed $(NATS)/.installed $(REDIS)/.installed
+	@$(BIN)/cdcworker jars fetch opensearch >/dev/null || echo "OpenSearch cannot be had here: its tests are skipped" >&2
 
 $(SERVERS)/.installed: locks/servers.json tests/servers.py $(STAMP)
 	@rm -rf $(SERVERS)

@@ -23,6 +23,7 @@ from cdcworker.worker.java import jars
 from cdcworker.worker.java.runtime import find_java
 from hypothesis import HealthCheck, settings
 
+from tests import sampling
 from tests.lanes import RUNNING_FOLDER
 from tests.process_state import unchanged
 from tests.waiting import FIRST_S, pause
@@ -53,6 +54,7 @@ NEEDS = {
     "mysql": ("mariadb",),
     "clickhouse": ("clickhouse",),
     "nats": ("nats",),
+    "opensearch": ("opensearch",),
     "redis": ("redis",),
     "browser": ("chromium",),
 }
@@ -114,7 +116,7 @@ def missing(part: str) -> str | None:
     return None
 
 
-COSTS = {"spark": 20, "zookeeper": 10, "kafka": 5, "postgres": 2, "mysql": 2, "clickhouse": 1}
+COSTS = {"spark": 20, "zookeeper": 10, "opensearch": 10, "kafka": 5, "postgres": 2, "mysql": 2, "clickhouse": 1}
 """About how many seconds a test takes that needs this."""
 CLASSES = (100, 25)
 """Modules of so many seconds, or more, begin before those of fewer."""
@@ -136,8 +138,10 @@ def _module_of(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave long tests out unless they are asked for; skip what lacks a part, with the reason."""
+    """Leave long tests out unless they are asked for, and of sampled ones all but the sample."""
+    sampling.leave_the_rest_to_the_long_tier(config, items)
     if hasattr(config, "workerinput"):
         items.sort(key=_modules_that_take_longest_first(items))
     if "long" not in (config.getoption("markexpr") or ""):
@@ -322,6 +326,16 @@ def nats(devstack_dir: Path):
     program = find_program()
     assert program is not None
     with serving(NatsServer(program, devstack_dir / "nats")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def opensearch(devstack_dir: Path):
+    """The session's server of OpenSearch: `.config()`, `.rows(index)`, `.kill()`, `.start()`. Tests that use it have the marker
+    `opensearch`."""
+    from tests.queue_servers.search_server import SearchServer
+
+    with serving(SearchServer(devstack_dir / "opensearch")) as server:
         yield server
 
 

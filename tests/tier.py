@@ -60,9 +60,9 @@ def pytest_argv(seed: int, *extra: str) -> list[str]:
 
 FAST = ("tests/unit",)
 """What the daily loop runs; the house tests are among them."""
-FAST_ENVIRONMENT = {"CDC_FUZZ_INPUTS": "20000", "CDC_FUZZ_REQUESTS": "100"}
+FAST_ENVIRONMENT = {"CDC_FUZZ_INPUTS": "4000", "CDC_FUZZ_REQUESTS": "60"}
 """Repetitions of the slowest unit tests in the daily loop."""
-CI_ENVIRONMENT = {"CDC_FUZZ_REQUESTS": "300"}
+CI_ENVIRONMENT = {"CDC_FUZZ_REQUESTS": "150"}
 """Repetitions in CI, whose requests are others at each commit: the long tier runs them in full."""
 QUICK = ("tests/unit", "tests/simulation", "tests/planted")
 """These compute, and nothing in them goes by the clock; the others mostly wait, for sessions to end and servers to start."""
@@ -203,9 +203,9 @@ def in_turn(files: Sequence[str]) -> list[str]:
     return [file for files in dealt for file in files] + longer[len(shorter) * every :]
 
 
-def long_files() -> list[str]:
-    """The files that have a test marked `long`, as pytest collects them, and those of which CI runs less."""
-    argv = [str(PYTEST), "-q", "--collect-only", "-m", "long"]
+def long_files(seed: int) -> list[str]:
+    """The files that have a test that CI leaves out with this seed, as pytest collects them, and those of which CI runs less."""
+    argv = pytest_argv(seed, "-q", "--collect-only", "-m", "long")
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"the long tests cannot be collected:\n{done.stdout}{done.stderr}")
@@ -221,7 +221,7 @@ def long(args: Sequence[str]) -> int:
     chosen = long_arguments(args)
     name = commit()
     result = load(name, seed_of(name), keep_passed=chosen.keep_passed)
-    every = long_files()
+    every = long_files(int(result["seed"]))
     todo = [file for file in of_part(every, chosen.part) if result["files"].get(file, {}).get("code") not in PASSED]
     began, before = time.monotonic(), result.get("minutes", 0.0)
 

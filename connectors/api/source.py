@@ -151,8 +151,8 @@ class MovesPositions(Protocol):
     connector runs."""
 
     def moved_position(self, task: int, position: JsonObject, to: str) -> TranslatedOffset:
-        """Returns the stored position of a task at another place: one of `MEANINGS`, or a place as `ShowsPositions` or `ShowsPlaces`
-        writes it. Its notes say what is missed and what comes again, without row values. Raises CdcError where the server cannot
+        """Returns the stored position of a task at another place: one of `MEANINGS`, a time in ISO 8601 with its zone, or a place as
+        `ShowsPositions` or `ShowsPlaces` writes it. Its notes say what is missed and what comes again, without row values. Raises CdcError where the server cannot
         go on from there."""
 
 
@@ -209,9 +209,9 @@ class WatchesChanges(Protocol):
     """A source whose changes can be looked at for a while. What that takes in its database is gone afterwards, also where this
     process is killed."""
 
-    def watched(self, context: TaskContext) -> AbstractContextManager[WatchedTask]:
-        """Opens a task at the present, of which no position is stored; its position is to be acknowledged all the same. Raises
-        CdcError."""
+    def watched(self, context: TaskContext, *, rows: bool = False) -> AbstractContextManager[WatchedTask]:
+        """Opens a task at the present, of which no position is stored; its position is to be acknowledged all the same. `rows`: the rows
+        that the tables have now are handed on too, as reads. Raises CdcError."""
 
 
 @runtime_checkable

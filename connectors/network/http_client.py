@@ -55,16 +55,24 @@ class Answer:
 def endpoint_of(config: Mapping[str, Any], code: str, request_s: float, state_dir: str = "") -> Endpoint:
     """Returns the place that http.url of a parsed config names. CdcError `config.tls_not_enough` where the worker asks for more
     TLS, and of `code` for certificates that cannot be read."""
-    url = urlsplit(config["http.url"].partition("${")[0])
+    return endpoint_at("http.url", config["http.url"].partition("${")[0], config, code, request_s, state_dir)
+
+
+def endpoint_at(
+    key: str, address: str, config: Mapping[str, Any], code: str, request_s: float, state_dir: str = ""
+) -> Endpoint:
+    """Returns the place of an address that a key names, as `endpoint_of` does."""
+    url = urlsplit(address)
     host = url.hostname or ""
     is_tls = url.scheme == "https"
-    tls_policy.check("http.url", "http://", VERIFIED if is_tls else PLAIN, [host])
+    tls_policy.check(key, "http://", VERIFIED if is_tls else PLAIN, [host])
     return Endpoint(
         host,
         url.port or (443 if is_tls else 80),
         tls_context(config, "http.ssl.", state_dir, code) if is_tls else None,
         config["http.connect.timeout.ms"] / 1000,
         request_s,
+        key,
     )
 
 
@@ -93,7 +101,7 @@ class _Connection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         try:
-            self._known(connected(self._place, "http.url", self._known))
+            self._known(connected(self._place, self._place.key, self._known))
         except BaseException:
             self.close()
             raise
@@ -123,7 +131,8 @@ class HttpClient:
             raise
         except UnknownHost:
             self.close()
-            raise TargetUnavailable(self._codes.unavailable, "the host of http.url leads to no address") from None
+            text = f"the host of {self._place.key} leads to no address"
+            raise TargetUnavailable(self._codes.unavailable, text) from None
         except ssl.SSLCertVerificationError as exc:
             self.close()
             text = f"the server's certificate is not trusted: {exc.verify_message}"

@@ -48,7 +48,8 @@ def parse_headers(value: Secret | None, separator: str = ",") -> list[tuple[str,
     return [(name.strip(), text.strip()) for name, _, text in found]
 
 
-def _printable(value: Any) -> str | None:
+def printable(value: Any) -> str | None:
+    """Returns what is wrong with a secret that is to be a header."""
     return None if value.reveal().isprintable() else "expects one line without control characters"
 
 
@@ -88,11 +89,11 @@ def login_keys(group: str = "Login") -> Iterable[ConfigKey]:
         doc="The password of basic; best a reference such as ${file:/path}.",
     )  # fmt: skip
     yield ConfigKey(
-        "http.authorization.token", "PASSWORD", group=group, validator=_printable, connects=False,
+        "http.authorization.token", "PASSWORD", group=group, validator=printable, connects=False,
         doc="The token of bearer; best a reference such as ${file:/path}.",
     )  # fmt: skip
     yield ConfigKey(
-        "http.headers.authorization", "PASSWORD", group=group, validator=_printable, connects=False,
+        "http.headers.authorization", "PASSWORD", group=group, validator=printable, connects=False,
         doc="The whole header of static.",
     )  # fmt: skip
 

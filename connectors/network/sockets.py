@@ -22,6 +22,8 @@ class Endpoint:
     connect_s: float = 10.0
     request_s: float = 30.0
     """How long each piece of an answer may take."""
+    key: str = "http.url"
+    """The key of the config that names it."""
 
 
 def connected(place: Endpoint, key: str, known: Callable[[socket.socket], None]) -> socket.socket:

@@ -114,6 +114,22 @@ PLUGINS: Final = (
         needs=("nats",),
     ),
     Plugin(
+        "opensearch",
+        "sink",
+        "cdcworker.connectors.targets.opensearch.connector:OpenSearchSink",
+        (
+            "io.confluent.connect.elasticsearch.ElasticsearchSinkConnector",
+            "io.aiven.kafka.connect.opensearch.OpenSearchSinkConnector",
+            "io.aiven.connect.elasticsearch.ElasticsearchSinkConnector",
+            "ElasticsearchSinkConnector",
+            "ElasticsearchSink",
+            "OpenSearchSinkConnector",
+            "OpenSearchSink",
+        ),
+        "Documents of OpenSearch or Elasticsearch",
+        measures=True,
+    ),
+    Plugin(
         "redis",
         "sink",
         "cdcworker.connectors.targets.redis.connector:RedisSink",

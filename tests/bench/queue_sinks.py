@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import http.client
 import json
 import statistics
 import sys
@@ -280,11 +281,79 @@ def s3_server(folder: Path) -> Iterator[Server]:
         yield InFiles(server, folder / "buckets" / BUCKET)
 
 
+class InOpenSearch:
+    """Indexes of events. What is stored is counted by the server's own numbers of writes: searches see it up to a second later."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._samples: dict[str, list[tuple[float, int]]] = {}
+        self._ended = threading.Event()
+
+    def config(self, place: str) -> Mapping[str, str]:
+        threading.Thread(target=self._watch, args=(place, self._samples.setdefault(place, [])), daemon=True).start()
+        return dict(self._server.config(key_ignore="true", index_name_template=place))
+
+    def _watch(self, place: str, samples: list[tuple[float, int]]) -> None:
+        while not self._ended.wait(WATCH_S) and place in self._samples:
+            samples.append((time.time() * 1000, self.count(place)))
+
+    def count(self, place: str) -> int:
+        found = self._server.ask("GET", f"/{place}/_stats/indexing?filter_path=_all.primaries.indexing.index_total")
+        return int(found["_all"]["primaries"]["indexing"]["index_total"]) if found else 0
+
+    def write(self, place: str, rows: list[Any]) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._server.port)
+        lane, now = threading.get_ident(), round(time.time() * 1000)
+        for number, texts in enumerate(batches(rows)):
+            events = (
+                f'{{"create":{{"_id":"{lane}-{number}-{at}"}}}}\n{{"id":"{lane}-{number}-{at}","topic":"{place}","partition":0,'
+                f'"offset":{number * shared.BATCH + at},"timestamp":{now},"key":{{"id":{at}}},"value":{text}}}\n'
+                for at, text in enumerate(texts)
+            )
+            body = "".join(events)
+            connection.request("POST", f"/{place}/_bulk", body.encode(), {"Content-Type": "application/x-ndjson"})
+            if json.loads(connection.getresponse().read())["errors"]:
+                sys.exit("the server refuses documents of the client")
+        connection.close()
+
+    def late(self, place: str, skipped: int) -> list[float]:
+        samples, found = self._samples.pop(place), list[Any]()
+        while page := self._server.documents(place, found[-1]["_seq_no"] + 1 if found else 0):
+            found += page
+        # The server numbers its writes, so the one of a number was there once so many were counted.
+        at, late = 0, list[float]()
+        for number, one in enumerate(found):
+            while at < len(samples) - 1 and samples[at][1] <= number:
+                at += 1
+            late.append(samples[at][0] - one["_source"]["timestamp"])
+        return late[skipped:]
+
+    def close(self) -> None:
+        self._ended.set()
+
+
+@contextlib.contextmanager
+def opensearch_server(folder: Path) -> Iterator[Server]:
+    from cdcworker.schemas.errors import CdcError
+    from cdcworker.worker.java import jars
+
+    from tests.queue_servers.search_server import SearchServer
+
+    try:
+        jars.ensure("opensearch")
+    except CdcError:
+        raise FileNotFoundError from None
+    with SearchServer(folder, heap="512m") as server, contextlib.closing(InOpenSearch(server)) as place:
+        yield place
+
+
 SERVERS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Server]]] = {
     "nats": nats_server,
+    "opensearch": opensearch_server,
     "redis": redis_server,
     "s3": s3_server,
 }
+WATCH_S = 0.005
 FILE_RECORDS = 5_000
 """Of one file, by the sink and by the client."""
 

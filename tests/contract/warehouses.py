@@ -651,6 +651,7 @@ class Contract:
         assert (caught.value.code, caught.value.where["column"]) == ("spark.schema_refused", "n")
         assert rows(writer, "id") == []
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(("name", "log"), [(POSITION, False), (POSITION, True), (KEY, False)])
     def test_names_that_rows_have_on_their_way_are_refused_whatever_the_table_calls_positions(
         self, open_writer, name, log
@@ -682,6 +683,7 @@ class Contract:
         assert {error.code for error in world.paused._errors.values()} == {"spark.schema_refused"}
         assert rows(world.writer, "id", topic=OTHER) == [(7,)]
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(("name", "pausing"), under_each_policy(FOLLOWED, False, True))
     def test_a_change_of_columns_is_followed_whatever_the_policy(self, open_writer, name, pausing):
         world, change = TwoTables(open_writer(), pausing), FOLLOWED[name]
@@ -692,6 +694,7 @@ class Contract:
         assert world.paused.topics == frozenset()
         assert rows(world.writer, *change.names) == sorted(change.rows, key=repr)
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         ("name", "policy"),
         under_each_policy(
@@ -722,6 +725,7 @@ class Contract:
         world.run()
         assert rows(world.writer, *change.names) == sorted(change.rows, key=repr)
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("pausing", [False, True], ids=["halt", "evolve"])
     @pytest.mark.parametrize("name", REFUSED)
     def test_what_loses_data_stops_the_task_or_its_table_until_that_is_loaded_again(self, open_writer, name, pausing):

@@ -25,7 +25,7 @@ COLUMNS = {
 }
 IDS = 400
 """Few ids: inserts, updates and deletes meet on the same keys."""
-REST_S = 0.02
+REST_S = 0.05
 
 
 class Load(threading.Thread):

@@ -18,7 +18,7 @@ from tests import plain_http
 
 from .cluster import Cluster
 
-pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.timeout(300), pytest.mark.sampled(2, "input")]
 
 COMMAND = str(Path(sys.executable).parent / "cdcworker")
 

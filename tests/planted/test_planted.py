@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
+
+from tests.sampling import seed_of, share
 
 from .run import BUGS, CAUGHT, cheapest, check, derive, load
 from .tree import ROOT, Bug, mutate
@@ -14,7 +14,7 @@ DEEP = tuple(bug for bug in BUGS if bug.deep)
 SHALLOW = tuple(bug for bug in BUGS if not bug.deep)
 KAFKA = tuple(bug for bug in DEEP if "postgres" not in bug.file)
 POSTGRES = tuple(bug for bug in DEEP if "postgres" in bug.file)
-SHARES = 16
+SHARES = 24
 """Of which each commit tries one."""
 DERIVED_SHARES = 16
 """Of which each run of the long tier looks for the catchers of one anew: a bug takes minutes in every layer."""
@@ -58,10 +58,8 @@ def shares(
     bugs: tuple[Bug, ...], config: pytest.Config, count: int = SHARES
 ) -> tuple[tuple[Bug, ...], tuple[Bug, ...]]:
     """The bugs that this commit tries, by its seed, and the others."""
-    seed = int(getattr(config.option, "randomly_seed", None) or os.environ.get("CDC_TEST_SEED") or 1)
-    count = min(count, len(bugs))
-    mine = bugs[seed % count :: count]
-    return mine, tuple(bug for bug in bugs if bug not in mine)
+    chosen = share((bug.id for bug in bugs), seed_of(config), min(count, len(bugs)))
+    return tuple(bug for bug in bugs if bug.id in chosen), tuple(bug for bug in bugs if bug.id not in chosen)
 
 
 @pytest.mark.timeout(900)

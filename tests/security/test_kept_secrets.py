@@ -142,6 +142,7 @@ def test_there_are_pairs_of_every_connector_that_has_secrets():
         "mariadb",
         "mysql",
         "nats",
+        "opensearch",
         "postgres",
         "redis",
         "s3",
@@ -150,6 +151,7 @@ def test_there_are_pairs_of_every_connector_that_has_secrets():
     assert len(PAIRS) >= 60
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "secret"), sorted({(name, secret) for name, secret, _ in PAIRS}))
 def test_a_kept_secret_is_not_sent_to_another_place(shop, name, secret):
     """For every key that decides on a place: another value, and none at all."""
@@ -173,6 +175,7 @@ def test_a_kept_secret_is_not_sent_to_another_place(shop, name, secret):
     assert len(shop.checks.asked) == asked, "nothing was connected to"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "secret"), sorted({(name, secret) for name, secret, _ in PAIRS}))
 def test_a_place_that_is_new_is_another_place(shop, name, secret):
     for place in destinations(name):
@@ -185,6 +188,7 @@ def test_a_place_that_is_new_is_another_place(shop, name, secret):
             assert code_of(answer) == CODE, place
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "secret"), sorted({(name, secret) for name, secret, _ in PAIRS}))
 def test_what_decides_on_no_place_may_change_with_a_kept_secret(shop, name, secret):
     """All of it at once. Validation may refuse the values; the rule on secrets, which comes first, does not."""

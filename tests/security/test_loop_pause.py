@@ -192,6 +192,7 @@ def shortest_pause(operation, connector, body, query):
     return min(pauses), status
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("operation", operations(), ids=str)
 def test_the_largest_request_of_every_endpoint_stops_the_loop_for_a_tenth_of_a_second_at_most(operation):
     for connector in ("c", "big", "old") if "{connector}" in operation.path else ("c",):
@@ -252,6 +253,7 @@ LONG_QUERIES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", LONG_QUERIES)
 @pytest.mark.parametrize("path", ["/v1/connectors/c/changes", "/v1/connectors/c/explain", "/v1/connectors"])
 def test_a_long_query_stops_the_loop_no_longer(path, kind):

@@ -149,6 +149,7 @@ def test_the_keys_that_take_expressions_are_found():
     } <= names
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("connector", "key", "form"), [*first_of_each_key()])
 def test_every_key_that_takes_expressions_judges_each_of_them_in_time(connector, key, form):
     definition = dict(definitions())[connector]
@@ -178,6 +179,7 @@ LONG = 3_000
 RUNS = (" ", ":", " :", "a:", ",", ";", "\\", "(", "b", "\n", "a ", "INDEX ", ":INDEX ", "${", "x=", ".")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("connector", [name for name, _ in definitions()])
 def test_every_key_judges_long_runs_in_time(connector):
     """What a key makes of its value before it compiles anything is bounded as well."""

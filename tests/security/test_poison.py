@@ -72,11 +72,13 @@ def test_the_corpus_is_large_and_reaches_every_log() -> None:
     assert {poison.topic for poison in CORPUS} == set(READERS)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("poison", CORPUS, ids=lambda poison: poison.name)
 def test_no_record_ends_whoever_reads_it(poison: Poison) -> None:
     READERS[poison.topic](poison)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("poison", [one for one in CORPUS if one.topic == "configs"], ids=lambda poison: poison.name)
 def test_no_record_hides_another_connector(poison: Poison) -> None:
     state = read_configs(poison)
@@ -88,6 +90,7 @@ def test_no_record_hides_another_connector(poison: Poison) -> None:
 SETTINGS_POISON = [one for one in CORPUS if (one.key or b"").startswith((b"logger/", b"verify/"))]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("poison", SETTINGS_POISON, ids=lambda poison: poison.name)
 def test_a_refused_setting_is_counted_and_the_services_that_follow_settings_go_on(poison: Poison) -> None:
     before, after_it = REFUSALS.counts().get("configs", 0), Poison("configs", b"logger/a", b'{"level":"DEBUG","ts":5}')
@@ -101,6 +104,7 @@ def test_a_refused_setting_is_counted_and_the_services_that_follow_settings_go_o
     change.assert_called_once_with({"a": logging.DEBUG})
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("poison", [one for one in CORPUS if one.topic == "schemas"], ids=lambda poison: poison.name)
 def test_no_record_hides_another_schema(poison: Poison) -> None:
     log = read_schemas(poison)
@@ -157,6 +161,7 @@ def test_numbers_that_are_no_json_are_written_as_null() -> None:
 CONNECTOR_POISON = [one for one in CORPUS if one.key == b"connector/c" and one.topic == "configs"]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("poison", CONNECTOR_POISON, ids=lambda poison: poison.name)
 def test_a_connector_whose_record_is_refused_is_failed_and_not_deleted(poison: Poison) -> None:
     state = read_configs(poison)

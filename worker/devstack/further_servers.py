@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final, Protocol
 
-from cdcworker.worker.devstack import mariadb, nats
+from cdcworker.worker.devstack import mariadb, nats, opensearch
 
 SOURCE_DATABASE: Final = "shop"
 MYSQL_PASSWORD, NATS_PASSWORD = "MYSQL_PASSWORD", "NATS_PASSWORD"
@@ -61,5 +61,16 @@ def _nats(directory: Path, progress: Progress) -> FurtherServer | None:
     return FurtherServer(server, server.url, {NATS_PASSWORD: server.password})
 
 
-STARTS: Final[Mapping[str, Callable[[Path, Progress], FurtherServer | None]]] = {"mysql": _mysql, "nats": _nats}
+def _opensearch(directory: Path, progress: Progress) -> FurtherServer:
+    server = opensearch.EmbeddedOpenSearch(directory / "opensearch", progress=progress)
+    server.start()
+    progress(f"OpenSearch answers at {server.url}")
+    return FurtherServer(server, server.url, {})
+
+
+STARTS: Final[Mapping[str, Callable[[Path, Progress], FurtherServer | None]]] = {
+    "mysql": _mysql,
+    "nats": _nats,
+    "opensearch": _opensearch,
+}
 """What starts each of them; it returns None, and says so, for a server whose program the machine does not have."""

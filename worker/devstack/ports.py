@@ -25,21 +25,24 @@ def ephemeral_start() -> int:
         return DEFAULT_EPHEMERAL_START
 
 
-def free_ports(count: int) -> list[int]:
-    """Returns distinct free ports below the ephemeral range, so that a stopped server gets its port back."""
-    top = ephemeral_start()
-    if top - LOWEST_PORT < 1000:
-        top = 65_535
+def free_ports(count: int, within: range | None = None) -> list[int]:
+    """Returns distinct free ports below the ephemeral range, so that a stopped server gets its port back; or of another range."""
+    choices = within or _usual()
     chosen: list[int] = []
     source = random.SystemRandom()
     for _ in range(ATTEMPTS * count):
-        port = source.randrange(LOWEST_PORT, top)
+        port = source.choice(choices)
         if port not in _handed_out and is_free(port):
             _handed_out.add(port)
             chosen.append(port)
             if len(chosen) == count:
                 return chosen
-    raise CdcError(NO_PORT, f"no {count} free TCP ports between {LOWEST_PORT} and {top}")
+    raise CdcError(NO_PORT, f"no {count} free TCP ports between {choices.start} and {choices.stop}")
+
+
+def _usual() -> range:
+    top = ephemeral_start()
+    return range(LOWEST_PORT, top if top - LOWEST_PORT >= 1000 else 65_535)
 
 
 def is_free(port: int) -> bool:

@@ -62,6 +62,14 @@ class MySqlSource:
         verify(parse(self._config), StoredPosition.from_json(position))
         return ""
 
+    def moved_position(self, task: int, position: JsonObject, to: str) -> TranslatedOffset:
+        """Looks at the server's log; reads of it what lies between the two places."""
+        del task
+        from cdcworker.connectors.mysql.source.moved_positions import moved
+        from cdcworker.connectors.mysql.source.position import StoredPosition
+
+        return moved(parse(self._config), StoredPosition.from_json(position), to)
+
     def is_debezium_offset(self, offset: Mapping[str, Any]) -> bool:
         from cdcworker.connectors.mysql.source.debezium_offsets import is_debezium
 
@@ -107,11 +115,11 @@ class MySqlSource:
 
         mend(parse(self._config), fix.statements, administrator)
 
-    def watched(self, context: TaskContext) -> AbstractContextManager[WatchedTask]:
+    def watched(self, context: TaskContext, *, rows: bool = False) -> AbstractContextManager[WatchedTask]:
         """Reads the log under a server id of its own; nothing is written to the server."""
         from cdcworker.connectors.mysql.source.watch import watched
 
-        return watched(self._config, context)
+        return watched(self._config, context, rows=rows)
 
     @staticmethod
     def place_text(source: Mapping[str, Any]) -> str:

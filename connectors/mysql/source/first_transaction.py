@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from contextlib import closing
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from cdcworker.connectors.mysql.binlog import plain_events as plain
-from cdcworker.connectors.mysql.binlog.event_reader import Body, Event, EventReader, Place
+from cdcworker.connectors.mysql.binlog.event_reader import Body, Event, Place
 from cdcworker.connectors.mysql.binlog.gtid_events import Gtid, MariaDbTransaction
-from cdcworker.connectors.mysql.binlog.header import EventType
-from cdcworker.connectors.mysql.binlog.rows import Rows
+from cdcworker.connectors.mysql.binlog.rows import UnreadRows
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.decode.statements import keyword, words
 from cdcworker.connectors.mysql.decode.transaction import gtid_text
-from cdcworker.connectors.mysql.decode.uncaptured_rows import countable
-from cdcworker.connectors.mysql.errors import CONNECTION_LOST
-from cdcworker.connectors.mysql.server.connection import opened
-from cdcworker.connectors.mysql.transport.commands import Reader, Start
-from cdcworker.connectors.mysql.transport.dump_stream import DumpStream
-from cdcworker.schemas.errors import CdcError
-
-READ_S_MAX: Final = 45.0
-_HELD_MAX: Final = 1_000
+from cdcworker.connectors.mysql.source.log_transactions import read_events
+from cdcworker.connectors.mysql.transport.commands import Start
 
 
 class CountedEvent(NamedTuple):
@@ -42,7 +32,8 @@ class CountedEvent(NamedTuple):
 def first_transaction(settings: MySqlSettings, start: Start) -> Iterator[CountedEvent]:
     """Yields the events of the first transaction. One that is a single statement has no rows. Raises CdcError."""
     gtid, begun, events, rows, is_group = "", None, 0, 0, True
-    for event, is_packed in _events(settings, start):
+    # As the server sends them to Debezium: texts of statements only where it is configured to ask for them.
+    for event, _, is_packed in read_events(settings, start, statements=bool(settings.raw["include.query"])):
         body = event.body
         if isinstance(body, Gtid | MariaDbTransaction):
             gtid = gtid_text(body)
@@ -52,7 +43,7 @@ def first_transaction(settings: MySqlSettings, start: Start) -> Iterator[Counted
             is_group = not body.is_standalone if isinstance(body, MariaDbTransaction) else _word(body) == "BEGIN"
         if begun is None:
             continue
-        found = len(body.rows) if isinstance(body, Rows) else 0
+        found = len(body.read().rows) if isinstance(body, UnreadRows) else 0
         at_us = begun.header.timestamp * 1_000_000
         yield CountedEvent(gtid, _place(begun), at_us, events, rows, found, is_packed)
         events, rows = events + 1, rows + found
@@ -74,29 +65,3 @@ def _ends(body: Body, *, is_group: bool) -> bool:
 
 def _word(body: plain.Query) -> str:
     return keyword(words(body.statement.decode(errors="replace"), 2))
-
-
-def _events(settings: MySqlSettings, start: Start) -> Iterator[tuple[Event, bool]]:
-    """Yields events as the server sends them to Debezium: texts of statements only where it is configured to ask for them."""
-    reader = Reader(settings.server_id, wait=False, statements=bool(settings.raw["include.query"]))
-    held: list[bytes] = []
-
-    def take(data: bytes, _wants_answer: bool) -> bool:
-        held.append(data)
-        return len(held) < _HELD_MAX
-
-    deadline = time.monotonic() + READ_S_MAX
-    with closing(DumpStream.start(opened(settings), reader, start)) as stream:
-        events = EventReader(stream.checksum, countable)
-        while held or not stream.ended:
-            if time.monotonic() > deadline:
-                raise CdcError(CONNECTION_LOST, "the server does not send the transaction")
-            if not held:
-                stream.wait(1.0)
-                stream.receive(take)
-            taken = held.copy()
-            held.clear()
-            for data in taken:
-                is_packed = data[4] == EventType.TRANSACTION_PAYLOAD
-                for event in events.read(data):
-                    yield event, is_packed

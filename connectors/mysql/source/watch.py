@@ -16,16 +16,16 @@ from cdcworker.connectors.mysql.source.captured_tables import listed
 from cdcworker.connectors.mysql.source.task import MySqlTask
 from cdcworker.schemas.errors import CdcError
 
-_LOOKING: Final = {"snapshot.mode": "no_data"}
 _SERVER_IDS: Final = range(3_000_000_000, 4_000_000_000)
 """Of which a reader takes one by chance: the server ends the first of two readers with the same id."""
 
 
 @contextmanager
-def watched(config: Mapping[str, str], context: TaskContext) -> Iterator[WatchedTask]:
-    """Opens a task at the log's end, under a server id of its own."""
+def watched(config: Mapping[str, str], context: TaskContext, *, rows: bool = False) -> Iterator[WatchedTask]:
+    """Opens a task at the log's end, under a server id of its own. `rows`: with the rows that the tables have now."""
     server_id = _SERVER_IDS[secrets.randbelow(len(_SERVER_IDS))]
-    settings = parse({**config, **_LOOKING, "database.server.id": str(server_id)})
+    mode = "initial" if rows else "no_data"
+    settings = parse({**config, "snapshot.mode": mode, "database.server.id": str(server_id)})
     _require_tables(settings)
     task = MySqlTask(settings, context)
     try:

@@ -1,4 +1,4 @@
-"""Positions by their meaning: the earliest that the slot still has, now, an LSN, or behind the next transaction.
+"""Positions by their meaning: the earliest that the slot still has, now, a time, an LSN, or behind the next transaction.
 
 The slot is looked at, and nothing of it is confirmed.
 """
@@ -11,6 +11,7 @@ from typing import Final
 
 import psycopg
 from cdcworker.connectors.api.source import EARLIEST, NOW, TranslatedOffset
+from cdcworker.connectors.capture.moved_positions import TransactionSum, changes_text
 from cdcworker.connectors.postgres.config.settings import PostgresSettings
 from cdcworker.connectors.postgres.doctor.debezium_offsets import confirmed_lsn
 from cdcworker.connectors.postgres.errors import translate
@@ -37,28 +38,36 @@ SNAPSHOT_RUNS: Final = declare(
 
 
 @dataclass(frozen=True, slots=True)
+class LogTime:
+    """A time in microseconds since 1970, as a place of the log."""
+
+    us: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A transaction that the slot holds: the LSN of its commit, and how many changes it has beside marks of our own."""
+    """A transaction that the slot holds: the LSN and the time of its commit, and how many changes it has beside marks of our own."""
 
     commit_lsn: int
+    commit_us: int
     count: int
 
 
-def moved(settings: PostgresSettings, stored: StoredPosition, to: str | int) -> TranslatedOffset:
-    """Returns the position for one of `MEANINGS` or an LSN, and in sentences what is missed and what comes again. Raises CdcError; the
-    slot must be free."""
+def moved(settings: PostgresSettings, stored: StoredPosition, to: str | int | LogTime) -> TranslatedOffset:
+    """Returns the position for one of `MEANINGS`, an LSN or a time, and in sentences what is missed and what comes again. Raises
+    CdcError; the slot must be free."""
     if stored.snapshot and progress_of(stored.snapshot).loads:
         raise CdcError(SNAPSHOT_RUNS, "the connector has not ended its snapshots")
     try:
         with connect(settings, f"{APPLICATION}:position") as catalog:
             first, last = confirmed_lsn(settings, slots.when_released(catalog, settings.slot)), written_lsn(catalog)
-            lsn = first if to == EARLIEST else last if to == NOW else to
-            if isinstance(lsn, int):
-                _require_held(lsn, first, last)
+            place = first if to == EARLIEST else last if to == NOW else to
+            if isinstance(place, int):
+                _require_held(place, first, last)
             with slot_reader(settings, catalog) as reader:
                 slots.verify_server(stored, reader.identity, settings)
                 held = _transactions(reader.messages(first))
-                return _at(lsn, stored, held) if isinstance(lsn, int) else _behind_the_next(stored, held)
+                return _behind_the_next(stored, held) if isinstance(place, str) else _at(place, last, stored, held)
     except psycopg.Error as exc:
         raise translate(exc, {"slot": settings.slot}) from exc
 
@@ -71,20 +80,34 @@ def _require_held(lsn: int, first: int, last: int) -> None:
 
 def _transactions(messages: Iterable[SlotMessage]) -> Iterator[_Waiting]:
     commits = (message for message in messages if message.is_commit)
-    waiting = (_Waiting(message.begin.final_lsn, message.number - message.marks) for message in commits)
+    waiting = (
+        _Waiting(message.begin.final_lsn, message.begin.commit_us, message.number - message.marks)
+        for message in commits
+    )
     return (one for one in waiting if one.count)
 
 
-def _at(lsn: int, stored: StoredPosition, held: Iterable[_Waiting]) -> TranslatedOffset:
+def _at(place: int | LogTime, end: int, stored: StoredPosition, held: Iterable[_Waiting]) -> TranslatedOffset:
+    """Returns the position at an LSN, or before the first transaction that commits at a time or later; `end` is where the log ends."""
+    lsn = place if isinstance(place, int) else None
+    missed, again, is_first = TransactionSum("missed"), TransactionSum("handed on again"), True
+    notes = []
+    for one in held:
+        if lsn is None and isinstance(place, LogTime) and one.commit_us >= place.us:
+            lsn = one.commit_lsn
+            notes += ["the slot holds no transaction of before this time"] if is_first else []
+        is_first = False
+        is_behind = lsn is None or one.commit_lsn < lsn
+        if is_behind and one.commit_lsn > stored.commit_lsn:
+            missed.add(format_lsn(one.commit_lsn), one.count)
+        elif not is_behind and one.commit_lsn <= stored.commit_lsn:
+            again.add(format_lsn(one.commit_lsn), one.count)
+    if is_first and isinstance(place, LogTime):
+        notes.append("the slot holds no transaction")
+    lsn = end if lsn is None else lsn
     # A commit whose record begins before the LSN counts as handed on; the next one's may begin just there.
     found = replace(stored, commit_lsn=lsn - 1, safe_lsn=lsn, part=None, orders=None)
-    missed, again = _Sum("missed"), _Sum("handed on again")
-    for one in held:
-        if stored.commit_lsn < one.commit_lsn <= found.commit_lsn:
-            missed.add(one)
-        elif found.commit_lsn < one.commit_lsn <= stored.commit_lsn:
-            again.add(one)
-    notes = [text for text in (missed.text(), again.text()) if text] or ["nothing is missed, and nothing comes again"]
+    notes += [text for text in (missed.text(), again.text()) if text] or ["nothing is missed, and nothing comes again"]
     if stored.part and stored.part[0] > found.commit_lsn:
         notes.append(f"{stored.part[1]} changes of the transaction at {format_lsn(stored.part[0])} are handed on again")
     return TranslatedOffset(found.to_json(), notes)
@@ -96,36 +119,7 @@ def _behind_the_next(stored: StoredPosition, held: Iterable[_Waiting]) -> Transl
         where = {"lsn": format_lsn(stored.commit_lsn)}
         raise CdcError(NOT_THERE, "no transaction waits behind the position", where=where)
     found = replace(stored, commit_lsn=following.commit_lsn, part=None, orders=None)
-    text = f"the transaction that commits at {format_lsn(following.commit_lsn)} is missed, with {_changes(following.count)}"
+    count = changes_text(following.count)
+    text = f"the transaction that commits at {format_lsn(following.commit_lsn)} is missed, with {count}"
     rest = [f"{stored.part[1]} of them were handed on already"] if stored.part else []
     return TranslatedOffset(found.to_json(), (text, *rest))
-
-
-class _Sum:
-    """How many transactions there are of one kind, and where the first and the last commit."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._transactions = 0
-        self._changes = 0
-        self._first = 0
-        self._last = 0
-
-    def add(self, one: _Waiting) -> None:
-        self._first = self._first or one.commit_lsn
-        self._last = one.commit_lsn
-        self._transactions += 1
-        self._changes += one.count
-
-    def text(self) -> str:
-        """Returns a sentence; empty where there are none."""
-        if not self._transactions:
-            return ""
-        which = "1 transaction" if self._transactions == 1 else f"{self._transactions} transactions"
-        is_or_are = "is" if self._transactions == 1 else "are"
-        places = f"commits from {format_lsn(self._first)} to {format_lsn(self._last)}"
-        return f"{which} with {_changes(self._changes)} {is_or_are} {self._what}: {places}"
-
-
-def _changes(count: int) -> str:
-    return "1 change" if count == 1 else f"{count} changes"

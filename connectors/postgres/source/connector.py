@@ -66,14 +66,16 @@ class PostgresSource:
 
     def moved_position(self, task: int, position: JsonObject, to: str) -> TranslatedOffset:
         """Looks at what the slot holds, without confirming it; opens two connections."""
-        from cdcworker.connectors.postgres.doctor.moved_positions import NOT_THERE, moved
+        from cdcworker.connectors.capture.moved_positions import TIME_FORM, time_of
+        from cdcworker.connectors.postgres.doctor.moved_positions import NOT_THERE, LogTime, moved
         from cdcworker.connectors.postgres.position import StoredPosition
         from cdcworker.schemas.errors import CdcError
 
         try:
-            place = to if to in MEANINGS else self.parse_position(to)
+            time = time_of(to)
+            place = to if to in MEANINGS else self.parse_position(to) if time is None else LogTime(time)
         except ValueError as exc:
-            raise CdcError(NOT_THERE, f"{exc}; or {', '.join(MEANINGS)}") from None
+            raise CdcError(NOT_THERE, f"{exc}; or {', '.join((*MEANINGS, TIME_FORM))}") from None
         return moved(parse(self._config).of_task(task), StoredPosition.from_json(position), place)
 
     def is_debezium_offset(self, offset: Mapping[str, Any]) -> bool:
@@ -104,11 +106,11 @@ class PostgresSource:
 
         return drop(parse(self._config), asked)
 
-    def watched(self, context: TaskContext) -> AbstractContextManager[WatchedTask]:
+    def watched(self, context: TaskContext, *, rows: bool = False) -> AbstractContextManager[WatchedTask]:
         """Reads by a temporary slot, and by the config's publication or one that is dropped at the end."""
         from cdcworker.connectors.postgres.source.watch import watched
 
-        return watched(self._config, context)
+        return watched(self._config, context, rows=rows)
 
     @staticmethod
     def position_name() -> str:

@@ -25,7 +25,6 @@ from cdcworker.schemas.errors import CdcError
 PUBLICATION_KEY: Final = "publication.name"
 _TABLES_KEY: Final = "table.include.list"
 _LOOKING: Final = {
-    "snapshot.mode": "no_data",
     # A temporary slot is gone with its connection: whatever would open the stream again is out.
     "transaction.streaming": "false",
     "binary.columns": "never",
@@ -44,13 +43,13 @@ select c.oid from pg_class c where c.oid = any(%s) and c.relreplident <> 'f' and
 
 
 @contextmanager
-def watched(config: Mapping[str, str], context: TaskContext) -> Iterator[WatchedTask]:
+def watched(config: Mapping[str, str], context: TaskContext, *, rows: bool = False) -> Iterator[WatchedTask]:
     """`config`: where `publication.name` is given that publication is read, as it is; else one is made for this time, of the tables
-    that have a replica identity."""
+    that have a replica identity. `rows`: with the rows that the tables have now."""
     name = f"{PREFIX}{secrets.token_hex(4)}"
     is_own = PUBLICATION_KEY not in config
     looking = {
-        PUBLICATION_KEY: name, **config, **_LOOKING, "slot.name": name,
+        PUBLICATION_KEY: name, **config, **_LOOKING, "slot.name": name, "snapshot.mode": "initial" if rows else "no_data",
         "publication.autocreate.mode": "filtered" if is_own else "disabled",
     }  # fmt: skip
     left_out: list[TableName] = []

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cdcworker.worker.devstack.ports import free_ports
 
-from tests import dockerfile as docker
+from tests.unit.house import dockerfile as docker
 
 STAGES = docker.stages((docker.ROOT / "Dockerfile").read_text())
 STEPS = docker.all_steps(STAGES, "worker")

@@ -90,6 +90,12 @@ def test_each_test_that_the_documents_name_exists_and_is_run_by_make_test(file: 
     assert not proof.is_marked("long")
 
 
+def test_no_test_of_a_guarantee_is_left_out_by_a_seed() -> None:
+    found = re.findall(r"`(tests/\S+)::(test_\w+)`", (ROOT / "docs" / "guarantees.md").read_text())
+    assert found
+    assert [name for file, name in found if proofs.find(file, name).is_marked("sampled")] == []
+
+
 def test_no_test_is_named_without_its_file() -> None:
     assert PROOFS
     assert set(re.findall(r"\btest_[a-z0-9_]+\b(?!\.py)", PROSE)) == {name for _, name in PROOFS}

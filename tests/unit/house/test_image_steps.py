@@ -10,7 +10,7 @@ import yaml
 from cdcworker.worker.config.worker_properties import WORKER_DEF
 from cdcworker.worker.server.application import ENDPOINTS
 
-from tests import dockerfile as docker
+from tests.unit.house import dockerfile as docker
 
 STAGES = docker.stages((docker.ROOT / "Dockerfile").read_text())
 FILES = set(docker.context())

@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
-Effect = Literal["set", "note", "refused"]
+from cdcworker.worker.cli.takeover.taken_config import CONVERTERS, KeyFinding, TakenConfig, inherited
+
 POSTGRES: Final = "io.debezium.connector.postgresql.PostgresConnector"
 CLASSES: Final = (
     POSTGRES,
     "io.debezium.connector.mysql.MySqlConnector",
     "io.debezium.connector.mariadb.MariaDbConnector",
 )
-CONVERTERS: Final = ("key.converter", "value.converter")
 PREFIX: Final = "topic.prefix"
 _DEFAULTS: Final = {"skipped.operations": "t", "extended.headers.enabled": "true"}
 _POSTGRES_DEFAULTS: Final = {"publication.autocreate.mode": "disabled"}
 _AVRO: Final = "avro"
-
-
-@dataclass(frozen=True)
-class KeyFinding:
-    """What becomes of one key: it is `set` to another value, there is something to know of it, or it is in the way."""
-
-    key: str
-    effect: Effect
-    text: str
-
-
-@dataclass(frozen=True)
-class TakenConfig:
-    """Our config, and what became of keys that are not simply the same."""
-
-    config: Mapping[str, str] = field(repr=False)
-    findings: tuple[KeyFinding, ...] = ()
-
-    @property
-    def refused(self) -> list[KeyFinding]:
-        return [one for one in self.findings if one.effect == "refused"]
 
 
 def taken(config: Mapping[str, str], name: str, worker: Mapping[str, str], prefix: str = "") -> TakenConfig:
@@ -46,7 +24,7 @@ def taken(config: Mapping[str, str], name: str, worker: Mapping[str, str], prefi
     has them; `prefix`: another topic.prefix."""
     own = {**config, "name": name}
     findings: list[KeyFinding] = []
-    for key, value in _inherited(config, worker).items():
+    for key, value in inherited(config, worker).items():
         own[key] = value
         findings.append(KeyFinding(key, "set", "as Kafka Connect's worker has it"))
     is_postgres = config.get("connector.class") == POSTGRES
@@ -59,15 +37,6 @@ def taken(config: Mapping[str, str], name: str, worker: Mapping[str, str], prefi
         findings.append(KeyFinding(PREFIX, "set", f"{prefix}: readers of the former topics have to move"))
     findings += _in_the_way(config, own)
     return TakenConfig(own, tuple(findings))
-
-
-def _inherited(config: Mapping[str, str], worker: Mapping[str, str]) -> dict[str, str]:
-    """Returns the converters, with their settings, that the connector has from its worker."""
-    found: dict[str, str] = {}
-    for kind in (*CONVERTERS, "header.converter"):
-        if kind not in config and kind in worker:
-            found |= {key: value for key, value in worker.items() if key == kind or key.startswith(f"{kind}.")}
-    return found
 
 
 def _in_the_way(config: Mapping[str, str], own: Mapping[str, str]) -> Iterator[KeyFinding]:

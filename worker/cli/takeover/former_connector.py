@@ -1,9 +1,9 @@
-"""The connector of Debezium that is taken over: one that runs in Kafka Connect, or what files say of it."""
+"""The connector that is taken over: one that runs in Kafka Connect, or what files say of it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -17,6 +17,12 @@ OFFSETS_MISSING: Final = declare(
     "cli.debezium_offsets_missing",
     "environment",
     "Debezium has stored no offset, or more than one",
+    "A connector that never ran is created as a new one: `cdcworker connector apply`.",
+)
+SINK_OFFSETS_MISSING: Final = declare(
+    "cli.connect_offsets_missing",
+    "environment",
+    "The sink has no offset of its topics in Kafka Connect",
     "A connector that never ran is created as a new one: `cdcworker connector apply`.",
 )
 CANNOT_STOP: Final = declare(
@@ -45,8 +51,8 @@ class FormerConnector(Protocol):
     def stop(self) -> None:
         """Stops it, and waits until it stands."""
 
-    def offset(self) -> Mapping[str, Any]:
-        """Returns the pair of its source partition and its offset. CdcError where there is none, or more than one."""
+    def stored_offsets(self) -> Sequence[Mapping[str, Any]]:
+        """Returns pairs of `partition` and `offset`, as Kafka Connect shows them."""
 
     @property
     def way_back(self) -> str:
@@ -68,8 +74,8 @@ class RunningConnector:
     def stop(self) -> None:
         self.connect.stop(self.name)
 
-    def offset(self) -> Mapping[str, Any]:
-        return only(self.connect.offsets(self.name))
+    def stored_offsets(self) -> Sequence[Mapping[str, Any]]:
+        return self.connect.offsets(self.name)
 
     @property
     def way_back(self) -> str:
@@ -83,8 +89,8 @@ class OffsetsTopic:
     bootstrap: str
     topic: str
 
-    def offset(self, name: str) -> Mapping[str, Any]:
-        """Returns the pair of a connector's source partition and its offset. Raises CdcError."""
+    def stored_offsets(self, name: str) -> Sequence[Mapping[str, Any]]:
+        """Returns the pairs of a source's partitions and offsets. Raises CdcError."""
         from cdcworker.coordinator.kafka.compacted_log import KafkaCompactedLog
 
         log = KafkaCompactedLog({"bootstrap.servers": self.bootstrap}, self.topic, client_id="cdcworker-import")
@@ -93,7 +99,7 @@ class OffsetsTopic:
         finally:
             log.close()
         pairs = [(_key(key), value) for key, value in last.items() if value is not None]
-        return only([{"partition": partition, "offset": value} for (owner, partition), value in pairs if owner == name])
+        return [{"partition": partition, "offset": value} for (owner, partition), value in pairs if owner == name]
 
 
 @dataclass(frozen=True)
@@ -110,13 +116,13 @@ class WrittenConnector:
     def stop(self) -> None:
         """It stands."""
 
-    def offset(self) -> Mapping[str, Any]:
+    def stored_offsets(self) -> Sequence[Mapping[str, Any]]:
         if isinstance(self.offsets, OffsetsTopic):
-            return self.offsets.offset(self.name)
+            return self.offsets.stored_offsets(self.name)
         found = read_object(self.offsets)
         if isinstance(found.get("offsets"), list):
-            return only(found["offsets"])
-        return found if "offset" in found else {"offset": found}
+            return list(found["offsets"])
+        return [found if "offset" in found else {"offset": found}]
 
     @property
     def way_back(self) -> str:
@@ -142,9 +148,21 @@ def running(connect: KafkaConnect, name: str | None) -> RunningConnector:
     return RunningConnector(connect, name, connect.config(name))
 
 
-def only(offsets: list[dict[str, Any]]) -> Mapping[str, Any]:
+def only(offsets: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Returns the one offset that is set. CdcError where there is none, or where there are several."""
-    found = [item for item in offsets if isinstance(item, dict) and item.get("offset")]
+    found = set_offsets(offsets)
     if len(found) != 1:
         raise CdcError(OFFSETS_MISSING, f"{len(found)} offsets are stored")
     return found[0]
+
+
+def of_topics(offsets: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Returns the offsets of a sink that are set. CdcError where there is none."""
+    found = set_offsets(offsets)
+    if not found:
+        raise CdcError(SINK_OFFSETS_MISSING, "no offset is stored")
+    return found
+
+
+def set_offsets(offsets: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [item for item in offsets if isinstance(item, dict) and item.get("offset")]

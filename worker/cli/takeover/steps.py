@@ -13,15 +13,16 @@ from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.cli.client.connector_requests import path_of, validated
 from cdcworker.worker.cli.client.remote import KEY_HEADER, WARNING_HEADER, RemoteCluster
 from cdcworker.worker.cli.render.output import CliError, of_error
-from cdcworker.worker.cli.takeover.debezium_config import PREFIX, TakenConfig
-from cdcworker.worker.cli.takeover.former_connector import FormerConnector
+from cdcworker.worker.cli.takeover.debezium_config import PREFIX
+from cdcworker.worker.cli.takeover.former_connector import FormerConnector, of_topics, only
 from cdcworker.worker.cli.takeover.kafka_connect import CONNECT_REFUSED, KafkaConnect
+from cdcworker.worker.cli.takeover.taken_config import TakenConfig
 
 NOT_RUNNING: Final = declare(
     "cli.takeover_not_running",
     "environment",
     "The connector was taken over, and does not run",
-    "`cdcworker connector describe NAME` says why; it goes on from Debezium's position once that is repaired.",
+    "`cdcworker connector describe NAME` says why; it goes on from the former one's position once that is repaired.",
 )
 IN_USE: Final = "postgres.slot_in_use"
 FREE_S: Final = 60.0
@@ -49,11 +50,14 @@ def rehearsed(remote: RemoteCluster, former: FormerConnector, taken: TakenConfig
     report = validated(remote, taken.config, no_live_checks=False)
     # The slot is read until the former connector is stopped.
     findings = [item for item in report["findings"] if item.get("code") != IN_USE]
+    offsets = _stored(former, taken)
     return {
         "connector": former.name,
         "name": taken.config["name"],
         "topic_prefix": taken.config.get(PREFIX, ""),
-        "partition": dict(former.offset().get("partition") or {}),
+        "origin": taken.origin,
+        "partition": dict(offsets[0].get("partition") or {}) if taken.kind == "source" else {},
+        "partitions": len(offsets),
         "keys": [{"key": one.key, "effect": one.effect, "text": one.text} for one in taken.findings],
         "findings": findings,
         "refused": len(taken.refused) + sum(item["severity"] == "error" for item in findings),
@@ -68,14 +72,15 @@ def take_over(
     with _standing(remote, progress):
         former.stop()
         progress.way_back = former.way_back
-        progress.add(f"{former.name} of Debezium stands")
-        item = former.offset()
-    offset = {"partition": {"server": taken.config[PREFIX]}, "offset": item["offset"]}
-    body = {"name": name, "config": dict(taken.config), "initial_state": "STOPPED", "initial_offsets": [offset]}
+        progress.add(f"{former.name} of {taken.origin} stands")
+        offsets = _stored(former, taken)
+    if taken.kind == "source":
+        offsets = [{"partition": {"server": taken.config[PREFIX]}, "offset": offsets[0]["offset"]}]
+    body = {"name": name, "config": dict(taken.config), "initial_state": "STOPPED", "initial_offsets": offsets}
     with _standing(remote, progress):
         answer = _created(remote, body)
         progress.notes += [warning] if (warning := answer.headers.get(WARNING_HEADER, "")) else []
-        progress.add(f"{name} is created, stopped, with Debezium's position")
+        progress.add(f"{name} is created, stopped, with the position of {taken.origin}")
         progress.way_back = f"Delete {name} here. {former.way_back}"
     if stopped:
         return
@@ -83,6 +88,12 @@ def take_over(
         remote.ask("PUT", f"{path_of(name)}/resume")
         _wait_running(remote, name)
         progress.add(f"{name} runs")
+
+
+def _stored(former: FormerConnector, taken: TakenConfig) -> list[Mapping[str, Any]]:
+    """Returns the one offset of a source, or those of a sink's topics. CdcError where there is none."""
+    offsets = former.stored_offsets()
+    return [only(offsets)] if taken.kind == "source" else of_topics(offsets)
 
 
 def give_back(remote: RemoteCluster, connect: KafkaConnect, names: tuple[str, str], progress: Progress) -> None:

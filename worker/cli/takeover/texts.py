@@ -11,7 +11,9 @@ from cdcworker.worker.cli.render.output import FoldedText, pretty
 
 def rehearsal_text(content: Mapping[str, Any]) -> FoldedText:
     """Returns what would be done; keys that stay as they are are left out."""
-    lines = [f"{content['connector']} of Debezium would become {content['name']}, topics {content['topic_prefix']}.*"]
+    partitions = f"behind the offsets of {content['partitions']} partitions"
+    place = f"topics {content['topic_prefix']}.*" if content["topic_prefix"] else partitions
+    lines = [f"{content['connector']} of {content['origin']} would become {content['name']}, {place}"]
     lines += [f"  {item['effect']}: {item['key']}: {item['text']}" for item in content["keys"]]
     report = {"name": content["name"], "findings": content["findings"], "error_count": _errors(content)}
     lines.append(connector_texts.validation(report))

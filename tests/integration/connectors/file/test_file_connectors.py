@@ -63,6 +63,7 @@ def test_a_file_goes_through_a_topic_into_a_file_while_its_tasks_are_killed(work
     assert back.read_text() == wanted
 
 
+@pytest.mark.sampled(2, "files")
 def test_generated_rows_become_lines_of_json(worker, tmp_path):
     back, prefix = tmp_path / "rows.json", f"p{worker.group}"
     worker.put(
@@ -81,6 +82,7 @@ def test_generated_rows_become_lines_of_json(worker, tmp_path):
     assert [json.loads(line)["after"]["n"] for line in back.read_text().splitlines()] == list(range(200))
 
 
+@pytest.mark.sampled(2, "files")
 def test_a_generated_stream_has_no_gap_and_no_double_over_kills_and_a_new_worker(worker, kafka, tmp_path):
     prefix = f"p{worker.group}"
     config = {"connector.class": "datagen", "topic.prefix": prefix, "tasks.max": "2", "rows.per.second": "400", **QUICK}
@@ -109,6 +111,7 @@ def test_a_generated_stream_has_no_gap_and_no_double_over_kills_and_a_new_worker
         second.kill()
 
 
+@pytest.mark.sampled(2, "files")
 def test_files_that_the_operator_has_not_opened_are_not_read(worker, tmp_path):
     config = {**SOURCE, "file": "/etc/hostname", "topic": f"spy-{worker.group}"}
     answer = plain_http.put(f"{worker.url}/connectors/spy/config?details=true", json=config, timeout=30.0)
@@ -117,6 +120,7 @@ def test_files_that_the_operator_has_not_opened_are_not_read(worker, tmp_path):
     assert (said["code"], said["configPath"]) == ("file.path_not_allowed", "/config/file")
 
 
+@pytest.mark.sampled(2, "files")
 def test_they_are_listed_and_validated_under_connects_names(worker):
     names = {plugin["class"] for plugin in worker.get("/connector-plugins")}
     assert {"datagen", "file", "file-sink", "org.apache.kafka.connect.file.FileStreamSourceConnector"} <= names

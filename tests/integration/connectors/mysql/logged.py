@@ -63,6 +63,13 @@ class LoggedServer(MariaDbServer):
         """Where the log ends."""
         return MariaDbPosition.parse(str(self.ask("select @@gtid_binlog_pos")[0][0]))
 
+    def purge_to(self, file: str) -> None:
+        """Removes the files before this one. A file that somebody reads is not purged, nor is one whose reader's end the server has not
+        noticed."""
+        deadline = time.monotonic() + DEADLINE_S
+        while self.ask(f"purge binary logs to '{file}'", "show binary logs")[0][0] != file:
+            assert time.monotonic() < deadline, "the files are still read"
+
     def stream(self, start: Start, reader: Reader = READER) -> closing[DumpStream]:
         return closing(DumpStream.start(self.connect(), reader, start))
 

@@ -24,6 +24,7 @@ LEAKY = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarn
 """pyspark leaves the sockets over which Arrow tables come to the garbage collector."""
 
 
+@pytest.mark.sampled(3, "drivers")
 def test_changes_reach_the_warehouse_and_a_stop_leaves_no_process(world):
     world.create(world.topic(NARROW))
     load(world, 0, 500)
@@ -53,6 +54,7 @@ def test_changes_reach_the_warehouse_and_a_stop_leaves_no_process(world):
     await_end_of_group(process.pid)
 
 
+@pytest.mark.sampled(3, "drivers")
 def test_a_broken_record_is_set_aside_and_a_refused_table_stands_still_alone(world):
     other = change_streams.table(change_streams.ID, change_streams.column("n", "int", "integer"), name="other")
     for table in (NARROW, other):
@@ -162,6 +164,7 @@ def test_a_warehouse_that_goes_down_is_waited_for_in_place(world, postgres):
     assert said.read_text().count("query started") == 2
 
 
+@pytest.mark.sampled(3, "drivers")
 @pytest.mark.parametrize(
     "kind",
     [

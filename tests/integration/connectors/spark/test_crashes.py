@@ -325,11 +325,13 @@ def test_drivers_that_are_killed_when_a_checkpoint_is_written_lose_and_double_no
     drivers_are_killed(matrix, [(point + WRITTEN, later) for point, later in CHECKPOINTS[kind]])
 
 
+@pytest.mark.sampled(2, "kills")
 def test_a_driver_that_is_killed_when_ledger_and_checkpoint_are_written_doubles_nothing(world, request):
     matrix = Matrix(world, NoCluster(), "parquet", request)
     drivers_are_killed(matrix, [("sink.after_commit@2" + WRITTEN, False)])
 
 
+@pytest.mark.sampled(2, "kills")
 @pytest.mark.mysql
 def test_a_driver_that_is_killed_before_mysql_commits_doubles_nothing(world, request):
     drivers_are_killed(Matrix(world, NoCluster(), "mysql", request), [("sink.before_commit", False)])

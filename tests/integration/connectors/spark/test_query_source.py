@@ -58,6 +58,7 @@ def source(kafka, stages, tmp_path_factory, shared_spark):
     made.close()
 
 
+@pytest.mark.sampled(3, "queries")
 class TestSparkQuery(contract.Contract):
     def test_a_java_process_that_died_is_followed_by_another_one(self, source, topics, opened):  # noqa: F811
         writer = source._writer

@@ -134,6 +134,7 @@ def mark(number, position):
             "value": json.dumps(value).encode(), "headers": None}  # fmt: skip
 
 
+@pytest.mark.sampled(2, "transactions")
 @pytest.mark.postgres
 def test_every_look_sees_whole_transactions_however_batches_are_cut_and_tasks_end(dsn, tmp_path):
     chance = random.Random(5)
@@ -169,6 +170,7 @@ def test_every_look_sees_whole_transactions_however_batches_are_cut_and_tasks_en
     sink.writer.close()
 
 
+@pytest.mark.sampled(2, "transactions")
 @pytest.mark.spark
 @pytest.mark.kafka
 @pytest.mark.postgres

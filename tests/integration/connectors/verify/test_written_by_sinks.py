@@ -146,6 +146,7 @@ def test_every_planted_difference_is_found_with_its_key_and_its_columns(open_bot
     assert both.compared() == (19, 20, wanted)
 
 
+@pytest.mark.sampled(2)
 def test_rows_that_a_soft_delete_left_are_none(open_both):
     both = open_both("iceberg", soft=True)
     for id in range(5):

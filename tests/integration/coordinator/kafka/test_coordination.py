@@ -269,6 +269,7 @@ def test_metadata_of_a_consumer_that_never_joined_is_no_proof(properties, group,
     assert keys(configs) == []
 
 
+@pytest.mark.sampled(2, "workers")
 def test_the_lead_stays_where_it_is_when_others_join_and_moves_when_its_owner_leaves(member):
     first = member("w2")
     elected(first)
@@ -320,6 +321,7 @@ def leader_of(*all_herders):
     return eventually(lambda: next((one for one in all_herders if one.view().is_leader), None), what="a leader")
 
 
+@pytest.mark.sampled(2, "workers")
 def test_kafka_that_does_not_answer_is_said_clearly_and_soon():
     began = time.monotonic()
     one = herders.herder("127.0.0.1:9", "nobody", "w1")
@@ -333,6 +335,7 @@ def test_kafka_that_does_not_answer_is_said_clearly_and_soon():
     assert one.submit(DeleteConnector("x")).result(60).outcome == "no_leader"
 
 
+@pytest.mark.sampled(2, "workers")
 def test_what_was_answered_is_in_the_view_and_reaches_the_others(start):
     first, second = start("w1"), start("w2")
     leader = leader_of(first, second)
@@ -363,6 +366,7 @@ def test_a_worker_that_joins_takes_its_part_and_no_other_task_restarts(start):
     eventually(lambda: set(placement(first.view()).values()) == {"w1", "w2"}, what="the split in the first's view")
 
 
+@pytest.mark.sampled(2, "workers")
 def test_a_drained_leader_hands_everything_over_in_a_moment(start):
     first = start("w1")
     leader_of(first)
@@ -376,6 +380,7 @@ def test_a_drained_leader_hands_everything_over_in_a_moment(start):
     assert time.monotonic() - began < SESSION_S, "as one that is lost"
 
 
+@pytest.mark.sampled(2, "workers")
 def test_tasks_are_told_how_long_the_lease_is_good(start):
     launcher = StubLauncher()
     start("w1", launcher)
@@ -419,6 +424,7 @@ def leader_outside(kafka, group, names, closing, start):
     return outside, follower
 
 
+@pytest.mark.sampled(2, "workers")
 def test_a_leader_killed_while_a_dead_member_is_in_the_group_is_followed_in_the_same_time(kafka, group, leader_outside):
     """Whoever joins before the dead one's session is over makes the group wait, and the wait prolongs all sessions."""
     dying, follower = leader_outside
@@ -435,6 +441,7 @@ def test_a_leader_killed_while_a_dead_member_is_in_the_group_is_followed_in_the_
         assert time.monotonic() - killed < SESSION_S + 2
 
 
+@pytest.mark.sampled(2, "workers")
 def test_a_worker_that_hangs_loses_its_tasks_although_its_heartbeats_go_on(start):
     """The group cannot tell: the lease in the status log does."""
     first, second = start("w1"), start("w2")
@@ -454,6 +461,7 @@ def test_a_worker_that_hangs_loses_its_tasks_although_its_heartbeats_go_on(start
     eventually(lambda: len(set(placement(leader.view()).values())) == 2, 30, "a split again")
 
 
+@pytest.mark.sampled(2, "workers")
 def test_after_a_restart_of_the_broker_a_new_leader_can_claim_and_write(start, kafka):
     """Leaders of partitions have new epochs then: a client that asks with the old ones is refused for ever."""
     first, second = start("w1"), start("w2")
@@ -476,6 +484,7 @@ def test_after_a_restart_of_the_broker_a_new_leader_can_claim_and_write(start, k
     eventually(lambda: len(placement(other.view())) == 2, what="both tasks")
 
 
+@pytest.mark.sampled(2, "workers")
 def test_an_idle_worker_leaves_the_processor_alone(start):
     one, turns = leader_of(start("w1")), []
     turn = one._run_once

@@ -50,6 +50,7 @@ def claims(rig):
 # --- members --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2, "locks")
 def test_the_hint_is_the_czxid_of_the_lock_node_and_ticks_do_not_wait_for_servers(rig, zookeeper):
     member = rig.member("w1")
     elected(member)
@@ -68,6 +69,7 @@ def test_the_hint_is_the_czxid_of_the_lock_node_and_ticks_do_not_wait_for_server
         zookeeper.resume()
 
 
+@pytest.mark.sampled(2, "locks")
 def test_a_lock_node_that_is_deleted_by_hand_ends_the_term(rig):
     member = rig.member("w1")
     elected(member)
@@ -78,6 +80,7 @@ def test_a_lock_node_that_is_deleted_by_hand_ends_the_term(rig):
     assert elected(member).term().hint > hint
 
 
+@pytest.mark.sampled(2, "locks")
 def test_between_two_lock_nodes_there_is_a_moment_without_a_term(rig):
     member = rig.member("w1")
     elected(member)
@@ -91,6 +94,7 @@ def test_between_two_lock_nodes_there_is_a_moment_without_a_term(rig):
     assert member.term().hint > old.hint
 
 
+@pytest.mark.sampled(2, "locks")
 def test_a_member_that_is_not_ticked_loses_the_lock_although_its_session_lives(rig, monkeypatch):
     monkeypatch.setattr(leadership, "HUNG_S", 1.0)
     hanging, other = rig.member("w1"), rig.member("w2")
@@ -104,6 +108,7 @@ def test_a_member_that_is_not_ticked_loses_the_lock_although_its_session_lives(r
     assert hanging.term() is None
 
 
+@pytest.mark.sampled(2, "locks")
 def test_nodes_are_closed_to_strangers_when_a_digest_is_set(rig, zookeeper):
     def settings(digest):
         return ZkSettings(f"{zookeeper.connect}/closed", 6.0, digest)
@@ -121,6 +126,7 @@ def test_nodes_are_closed_to_strangers_when_a_digest_is_set(rig, zookeeper):
             assert "wrong" not in str(caught.value)
 
 
+@pytest.mark.sampled(2, "locks")
 def test_an_ensemble_that_does_not_answer_is_said_clearly_and_soon():
     began = time.monotonic()
     member = ZkLeadership(ZkSettings("127.0.0.1:9"), group_id="g", name="w1")
@@ -131,6 +137,7 @@ def test_an_ensemble_that_does_not_answer_is_said_clearly_and_soon():
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.sampled(2, "locks")
 def test_threads_of_a_closed_member_end(rig):
     def mine():
         return [thread for thread in threading.enumerate() if thread.name.startswith(("zk-", "kazoo"))]
@@ -146,6 +153,7 @@ def test_threads_of_a_closed_member_end(rig):
 # --- ensembles ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2, "locks")
 def test_the_loss_of_one_of_three_servers_costs_no_decision(three, ensemble):
     herds = [three.herder("w1"), three.herder("w2")]
     assert put(leader_of(*herds), "a") == "ok"
@@ -176,6 +184,7 @@ def test_after_a_restart_of_the_whole_ensemble_there_is_a_leader_and_the_tasks_n
     assert len({record.value["ensemble"] for record in three.records() if record.key == CLUSTER}) == 1
 
 
+@pytest.mark.sampled(2, "locks")
 def test_a_rebuilt_ensemble_is_refused_until_an_operator_accepts_it(kafka, devstack_dir, request):
     servers = type(request.getfixturevalue("zookeeper"))(devstack_dir / "rebuilt")
     request.addfinalizer(servers.remove)
@@ -202,6 +211,7 @@ def test_a_rebuilt_ensemble_is_refused_until_an_operator_accepts_it(kafka, devst
         assert {"a", "c", "d"} == set(first.view().state.connectors)
 
 
+@pytest.mark.sampled(2, "locks")
 def test_a_worker_that_elects_by_the_group_does_not_start_on_a_log_of_a_lock(rig, kafka):
     first = rig.herder("w1")
     eventually(lambda: CLUSTER in first.view().state.settings, what="the identity")
@@ -212,6 +222,7 @@ def test_a_worker_that_elects_by_the_group_does_not_start_on_a_log_of_a_lock(rig
     assert "backend is kafka here and zookeeper there" in str(caught.value)
 
 
+@pytest.mark.sampled(2, "locks")
 def test_one_claim_stands_in_the_log_however_often_the_lead_changed(rig):
     herds = [rig.herder("w1"), rig.herder("w2")]
     for number in range(3):
@@ -228,6 +239,7 @@ def test_one_claim_stands_in_the_log_however_often_the_lead_changed(rig):
     assert standing == {written[-1]}
 
 
+@pytest.mark.sampled(2, "locks")
 def test_a_client_without_a_server_ends_without_noise():
     client = make_client(ZkSettings("127.0.0.1:9"))
     end_client(client)

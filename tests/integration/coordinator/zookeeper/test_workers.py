@@ -10,7 +10,7 @@ import pytest
 from tests import plain_http
 from tests.integration import one_worker
 
-pytestmark = pytest.mark.zookeeper
+pytestmark = [pytest.mark.zookeeper, pytest.mark.sampled(2)]
 
 SESSION_S = 6.0
 

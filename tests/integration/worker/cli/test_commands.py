@@ -50,6 +50,7 @@ def run(worker, tmp_path):
     return invoke
 
 
+@pytest.mark.sampled(2, "commands")
 def test_a_file_becomes_a_connector_that_runs_and_everything_can_be_looked_at(worker, run, tmp_path):
     path = tmp_path / "gen.json"
     config = {"connector.class": "datagen", "topic.prefix": "gen", "rows.per.second": "50"}
@@ -83,6 +84,7 @@ def test_a_file_becomes_a_connector_that_runs_and_everything_can_be_looked_at(wo
     assert run("connector", "get", "gen").returncode == 1
 
 
+@pytest.mark.sampled(2, "commands")
 def test_a_worker_is_drained_by_its_id(worker, run):
     worker.wait_ready()
     worker.wait(lambda: worker.get("/v1/cluster")["leader"], "a leader")

@@ -105,6 +105,20 @@ def test_rows_that_change_are_shown_and_nothing_is_left(database):
     assert database.left() == before
 
 
+def test_rows_that_are_there_come_too_where_they_are_asked_for(database):
+    database.run("insert into item values (1, 'axe', 1, now()), (2, 'saw', 2, now())", "insert into note values ('a')")
+    before = database.left()
+    with running(database, "--json", "--snapshot", "--count", "3") as command:
+        assert list(command.ready()["left_out"]) == ["public.note"]
+        read = command.events(2)
+        assert [(event["op"], event["after"]["name"]) for event in read] == [("read", "axe"), ("read", "saw")]
+        database.run("delete from item where id = 1")
+        (deleted,) = command.events(1)
+        assert (deleted["op"], deleted["key"]) == ("delete", {"id": 1})
+        assert command.end()[0] == 0
+    assert database.left() == before
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_and_nothing_is_left(database, number):
     before = database.left()

@@ -126,6 +126,7 @@ def start(kafka, tmp_path) -> Iterator:
         worker.kill()
 
 
+@pytest.mark.sampled(2, "starts")
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_worker_comes_up_and_ends_when_told(start, number):
     worker = start()
@@ -138,6 +139,7 @@ def test_a_worker_comes_up_and_ends_when_told(start, number):
     assert "Traceback" not in worker.log.read_text()
 
 
+@pytest.mark.sampled(2, "starts")
 def test_a_worker_that_is_told_before_it_is_up_ends_too(start):
     worker = start(CDC_BOOTSTRAP_SERVERS="127.0.0.1:1")
     worker.wait(lambda: plain_http.get(worker.url + "/health").status_code == 503, "starting")
@@ -146,6 +148,7 @@ def test_a_worker_that_is_told_before_it_is_up_ends_too(start):
     assert seconds < 20
 
 
+@pytest.mark.sampled(2, "starts")
 def test_without_kafka_it_ends_with_one_named_error_and_code_3(start):
     worker = start(CDC_BOOTSTRAP_SERVERS="127.0.0.1:1")
     assert worker.process.wait(DEADLINE_S) == 3
@@ -155,6 +158,7 @@ def test_without_kafka_it_ends_with_one_named_error_and_code_3(start):
     assert len(text.splitlines()) < 20
 
 
+@pytest.mark.sampled(2, "starts")
 def test_a_port_in_use_is_a_named_error(start, tmp_path):
     first = start()
     first.wait_ready()
@@ -201,6 +205,7 @@ def read(bootstrap: str, topic: str, schemas: Callable[[], SchemaLog]) -> list[t
     return [(change["op"], row["id"], row["qty"]) for change, row in zip(changes, rows, strict=True)]
 
 
+@pytest.mark.sampled(2, "starts")
 def test_a_worker_denies_nothing_from_its_first_connection_on(start):
     first = start()
     first.wait_ready()
@@ -230,6 +235,7 @@ def test_a_worker_denies_nothing_from_its_first_connection_on(start):
     assert "gen" in json.dumps([content for path, status, content in answers if (path, status) == ("/connectors", 200)])
 
 
+@pytest.mark.sampled(2, "starts")
 @pytest.mark.postgres
 def test_a_source_delivers_survives_a_killed_worker_and_is_handed_over_at_the_end(kafka, postgres, start):
     dsn = postgres.dsn(postgres.create_database())

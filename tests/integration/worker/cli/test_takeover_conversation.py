@@ -9,11 +9,14 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.genuine.sources import source_config
 from tests.integration.connectors.postgres.postgres_reader import drop_slot, lsn
@@ -29,6 +32,8 @@ class RecordedConnect(ThreadingHTTPServer):
     def __init__(self, config: dict[str, str], offset: dict[str, Any]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.config, self.offset, self.state = config, offset, "RUNNING"
+        self.sink: list[dict[str, Any]] = []
+        """The offsets of a sink."""
         self.changes: list[str] = []
         self.broken = ""
         """A request that is answered with an error."""
@@ -40,14 +45,14 @@ class RecordedConnect(ThreadingHTTPServer):
     def answer(self, asked: str, body: Any) -> tuple[int, Any]:
         if asked == self.broken:
             return 500, {"error_code": 500, "message": "Request timed out"}
-        partition = {"server": self.config["topic.prefix"]}
+        partition = {"server": self.config.get("topic.prefix", "")}
         tasks = [] if self.state == "STOPPED" else [{"id": 0, "state": self.state, "worker_id": "w:8083"}]
         reads = {
             "GET /": {"version": "4.3.0", "commit": "0", "kafka_cluster_id": "c"},
             "GET /connectors": ["shop"],
             "GET /connectors/shop/config": self.config,
             "GET /connectors/shop/status": {"name": "shop", "connector": {"state": self.state}, "tasks": tasks},
-            "GET /connectors/shop/offsets": {"offsets": [{"partition": partition, "offset": self.offset}]},
+            "GET /connectors/shop/offsets": {"offsets": self.sink or [{"partition": partition, "offset": self.offset}]},
         }
         if asked in reads:
             return 200, reads[asked]
@@ -88,13 +93,25 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def worker(kafka: Any, tmp_path: Path) -> Iterator[Worker]:
-    process = Worker(tmp_path, kafka.bootstrap, f"g{uuid.uuid4().hex[:8]}")
+    process = Worker(tmp_path, kafka.bootstrap, f"g{uuid.uuid4().hex[:8]}", **{"file.connector.paths": str(tmp_path)})
     try:
         process.wait_ready()
         process.wait(lambda: process.get("/v1/cluster")["leader"], "a leader")
         yield process
     finally:
         process.kill()
+
+
+@contextmanager
+def serving(server: RecordedConnect) -> Iterator[RecordedConnect]:
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 @pytest.fixture
@@ -114,25 +131,53 @@ def connect(worker: Worker, db: Any) -> Iterator[RecordedConnect]:
     ).fetchall()  # fmt: skip
     first = lsn(rows[0][0])
     offset = {"lsn": first, "lsn_proc": first, "lsn_commit": before, "messageType": "INSERT", "ts_usec": 1, "txId": 1}
-    server = RecordedConnect(config, offset)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(RecordedConnect(config, offset)) as server:
+        yield server
     worker.kill()
     drop_slot(db, slot)
 
 
+def executed(worker: Worker, *arguments: str, code: int = 0) -> str:
+    """Returns what the command line prints; it has to end with this exit code."""
+    environment = {**os.environ, "CDC_URL": worker.url}
+    environment.pop("CDC_CONTEXT", None)
+    argv = [str(Path(sys.executable).with_name("cdcworker")), *arguments]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code, f"{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def test_a_sink_comes_with_the_offsets_of_its_topics(worker: Worker, tmp_path: Path) -> None:
+    topic, back = f"lines-{worker.group}", tmp_path / "out.txt"
+    admin = AdminClient({"bootstrap.servers": worker.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30.0)
+    producer = Producer({"bootstrap.servers": worker.bootstrap})
+    for line in ("a", "b", "c"):
+        producer.produce(topic, value=line.encode(), partition=0)
+    assert producer.flush(30.0) == 0
+    config = {"connector.class": "FileStreamSink", "file": str(back), "topics": topic, "tasks.max": "1"}
+    properties = tmp_path / "connect.properties"
+    properties.write_text("group.id=connect\nvalue.converter=org.apache.kafka.connect.storage.StringConverter\n")
+    with serving(RecordedConnect(config, {})) as connect:
+        theirs: tuple[str, ...] = ("import", "connect", "--connect", connect.url)
+        connect.sink = [{"partition": {"kafka_topic": topic, "kafka_partition": 0}, "offset": None}]
+        assert "cli.connect_offsets_missing" in executed(worker, *theirs, code=3), "it never ran"
+        connect.sink[0]["offset"] = {"kafka_offset": 1}
+        assert "--worker-config" in executed(worker, *theirs, code=2), "a converter is missing"
+        theirs += ("--worker-config", str(properties))
+        told = executed(worker, *theirs, "--dry-run")
+        assert "shop of Kafka Connect would become shop, behind the offsets of 1 partitions" in told
+        assert (connect.changes, worker.get("/connectors")) == ([], [])
+        assert "shop runs" in executed(worker, *theirs)
+        assert connect.state == "STOPPED"
+        worker.wait(lambda: back.exists() and back.read_text() == "b\nc\n", "the lines behind the offset")
+        connect.config = {"connector.class": "FileStreamSource", "file": str(back), "topic": topic}
+        assert "this is no sink" in executed(worker, *theirs, "--name", "other", code=2)
+
+
 def test_a_connector_comes_and_goes(worker: Worker, connect: RecordedConnect, db: Any) -> None:
     def run(*arguments: str, code: int = 0) -> str:
-        environment = {**os.environ, "CDC_URL": worker.url}
-        environment.pop("CDC_CONTEXT", None)
-        argv = [str(Path(sys.executable).with_name("cdcworker")), *arguments]
-        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == code, f"{done.stdout}{done.stderr}"
-        told = done.stdout + done.stderr
+        told = executed(worker, *arguments, code=code)
         assert SECRET not in told
         assert connect.config["database.password"] not in told
         return told

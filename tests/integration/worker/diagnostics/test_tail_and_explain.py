@@ -91,6 +91,7 @@ def world(kafka, postgres, tmp_path_factory):
         postgres.drop_database(database)
 
 
+@pytest.mark.sampled(2, "looks")
 def test_tail_shows_rows_before_and_after(world):
     found = world.changes()
     assert [(line["op"], line["key"]["id"]) for line in found] == [
@@ -106,6 +107,7 @@ def test_tail_shows_rows_before_and_after(world):
     assert (update["topic"], update["source"]["table"]) == (world.topic, "orders")
 
 
+@pytest.mark.sampled(2, "looks")
 def test_tail_filters_limits_and_begins_where_it_is_told(world):
     assert [line["op"] for line in world.changes("--op", "delete", "--op", "update")] == ["update", "delete"]
     assert [line["op"] for line in world.changes("--row-key", "7", "--where", "state=new")] == ["create", "update"]
@@ -119,6 +121,7 @@ def test_tail_filters_limits_and_begins_where_it_is_told(world):
     assert [line["op"] for line in sink if line["event"] == "change"] == ["read", "create", "update", "delete"]
 
 
+@pytest.mark.sampled(2, "looks")
 def test_transforms_are_tried_on_records_that_a_topic_has(world, tmp_path):
     config = {
         "transforms": "unwrap,deletes,hide",
@@ -167,6 +170,7 @@ def test_transforms_are_tried_on_records_that_a_topic_has(world, tmp_path):
     assert "6421.73" not in failed.output
 
 
+@pytest.mark.sampled(2, "looks")
 def test_tail_follows_what_happens_now_in_words(world):
     process = subprocess.Popen(
         world.command("tail", "shop", "--limit", "2"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -215,6 +219,7 @@ def stages(world, *words):
     return found, {stage["stage"]: stage for stage in found["stages"]}
 
 
+@pytest.mark.sampled(2, "looks")
 def test_explain_follows_a_row_from_its_commit_to_the_sink(world):
     update = world.changes("--op", "update", "--row-key", "7")[0]
     world.worker.wait(
@@ -241,6 +246,7 @@ def test_explain_follows_a_row_from_its_commit_to_the_sink(world):
     assert [one["op"] for one in found["others"]] == ["create"]
 
 
+@pytest.mark.sampled(2, "looks")
 def test_explain_takes_the_change_of_an_lsn_and_says_what_it_could_not_find(world):
     create = world.changes("--op", "create", "--row-key", "7")[0]
     found, named = stages(world, "out", "orders", "7", "--lsn", str(create["source"]["lsn"]))
@@ -272,6 +278,7 @@ def test_a_support_bundle_holds_no_row_and_no_secret(world, tmp_path):
     assert json.loads(files["connectors/shop/doctor.json"])["findings"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("applied", "row"), [(b"\0" * 7 + b"\x47" + b"\0" * 8, "this"), (b"\xff" * 16, "newer"), (None, "absent")]
 )

@@ -110,6 +110,7 @@ def write(db) -> None:
     db.execute("update t set v = v || 'y'")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.timeout(600)
 def test_a_source_that_stands_still_tells_of_what_it_does_not_read(worker, db):
     """One that is paused, one that is stopped and one that failed, measured at the same time."""

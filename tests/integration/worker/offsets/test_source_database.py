@@ -96,6 +96,7 @@ def running(worker: Any, db, **more: str) -> dict[str, str]:
     return config
 
 
+@pytest.mark.sampled(2, "positions")
 def test_a_position_that_the_server_has_given_up_is_refused_when_it_is_written(worker, db):
     running(worker, db)
     old = offset(worker)
@@ -124,6 +125,7 @@ def test_a_position_that_the_server_has_given_up_is_refused_when_it_is_written(w
     worker.wait(lambda: len(worker.read(f"{worker.prefix}.public.t")) == 102, "what comes next, once")
 
 
+@pytest.mark.sampled(2, "positions")
 def test_a_stopped_source_goes_on_at_another_place_and_says_what_is_missed(worker, db):
     running(worker, db)
     worker.wait(lambda: "loads" not in offset(worker)["offset"]["snapshot"], "the snapshot's end")
@@ -158,6 +160,7 @@ def test_a_stopped_source_goes_on_at_another_place_and_says_what_is_missed(worke
     assert sorted(message.key()[-1] // 2 for message in worker.read(f"{worker.prefix}.public.t")) == [0, 3, 4]
 
 
+@pytest.mark.sampled(2, "positions")
 def test_where_the_database_is_away_a_position_is_taken_with_a_warning(worker, db):
     config = running(worker, db)
     assert ask(worker, "PUT", "/connectors/shop/stop").status_code == 204
@@ -169,6 +172,7 @@ def test_where_the_database_is_away_a_position_is_taken_with_a_warning(worker, d
     assert "not checked against the database" in answer.headers["X-CDC-Warning"]
 
 
+@pytest.mark.sampled(2, "positions")
 def test_a_deleted_connector_says_what_it_leaves(worker, db):
     config = running(worker, db)
     assert ask(worker, "PUT", "/connectors/shop/stop").status_code == 204
@@ -184,6 +188,7 @@ def test_a_deleted_connector_says_what_it_leaves(worker, db):
     assert config["slot.name"] in told[-1]
 
 
+@pytest.mark.sampled(2, "positions")
 def test_slot_and_publication_are_dropped_once_the_task_has_ended(worker, db):
     running(worker, db)
     assert plain_http.delete(f"{worker.url}/connectors/shop?drop=tables", timeout=30).status_code == 400
@@ -199,6 +204,7 @@ def test_slot_and_publication_are_dropped_once_the_task_has_ended(worker, db):
     assert worker.get("/connectors") == []
 
 
+@pytest.mark.sampled(2, "positions")
 def test_the_command_line_drops_what_it_is_told_to(worker, db):
     config = running(worker, db)
 
@@ -217,6 +223,7 @@ def test_the_command_line_drops_what_it_is_told_to(worker, db):
     assert worker.get("/connectors") == []
 
 
+@pytest.mark.sampled(2, "positions")
 def test_a_position_to_begin_with_that_nobody_could_check_is_taken_with_a_warning(worker, db):
     config = running(worker, db)
     now = offset(worker)
@@ -232,6 +239,7 @@ def test_a_position_to_begin_with_that_nobody_could_check_is_taken_with_a_warnin
     assert "not checked against the database" in answer.headers["X-CDC-Warning"]
 
 
+@pytest.mark.sampled(2, "positions")
 def test_what_cannot_be_dropped_is_told_and_the_rest_goes(worker, db):
     config = running(worker, db)
     other = {**config, "slot.name": "another_slot", "table.include.list": "public.t"}

@@ -93,7 +93,7 @@ class Watcher:
 def neighbour(worker):
     """A healthy connector of two tasks; afterwards it must not have noticed anything."""
     name, prefix = "good", f"good-{worker.group}"
-    config = {"connector.class": "datagen", "topic.prefix": prefix, "tasks.max": "2", "rows.per.second": "40"}
+    config = {"connector.class": "datagen", "topic.prefix": prefix, "tasks.max": "2", "rows.per.second": "20"}
     worker.put(name, config)
     for number in range(2):
         worker.wait_state(name, "RUNNING", number)
@@ -142,7 +142,7 @@ BAD = [
     ),
     ({"hang_in": "poll"}, "worker.task_hung"),
     pytest.param({"hang_prob": "0.02"}, "worker.task_hung", marks=pytest.mark.long),
-    ({"spin_prob": "0.02"}, "worker.task_hung"),
+    pytest.param({"spin_prob": "0.02"}, "worker.task_hung", marks=pytest.mark.long),
     (
         {
             "leak_bytes_per_second": "150000000",
@@ -182,6 +182,7 @@ def test_a_task_that_hangs_in_its_stop_is_killed_and_nobody_else_notices(worker,
     worker.wait_state(name, "RUNNING")
 
 
+@pytest.mark.sampled(2, "halts")
 def test_a_wrong_configuration_halts_at_once_with_its_own_code(worker, neighbour, bad):
     name = bad(fail_prob="1", fail_class="configuration")
     task = worker.wait_state(name, "FAILED")
@@ -189,6 +190,7 @@ def test_a_wrong_configuration_halts_at_once_with_its_own_code(worker, neighbour
     assert len(worker.starts(f"{name}-0")) == 1
 
 
+@pytest.mark.sampled(2, "halts")
 def test_bad_data_halts_at_once_with_its_own_code_and_the_rows_before_it_are_there(worker, neighbour, bad):
     name = bad(fail_prob="0.05", fail_class="data")
     task = worker.wait_state(name, "FAILED")

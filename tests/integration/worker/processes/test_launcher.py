@@ -224,6 +224,7 @@ def test_tasks_go_on_when_the_fork_server_dies_and_the_next_start_makes_a_new_on
     gone([first["pid"], second["pid"]])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "fork_server", [SLOW_FORK_SERVER, (sys.executable, "-c", "pass"), ("/nonexistent/fork-server",)]
 )
@@ -288,6 +289,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("do", "name"), [("obey", "pid"), ("abandon", "left"), ("halt", "pid")])
 def test_nothing_outlives_a_worker_that_is_killed(do, name):
     """A forked task's parent-death signal holds after its adoption; the fork server ends what left its task's session."""
@@ -371,6 +373,7 @@ def logged(caplog) -> str:
 SHORT = {"task.hang.timeout.ms": "1500"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("do", ["hang", "spin"])
 def test_a_task_without_a_step_shows_its_stacks_and_is_killed(run, heard, caplog, do):
     tasks = run()
@@ -442,6 +445,7 @@ def test_processor_time_and_memory_of_a_task_are_reported_with_its_numbers(run, 
 # --- floods ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "what",
     ["messages", "noise", "log", *(pytest.param(what, marks=pytest.mark.long) for what in ("states", "endless"))],

@@ -65,6 +65,7 @@ def config_of(db, worker: Any, **more: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.sampled(3, "compacted")
 def test_a_truncate_over_a_compacted_topic_holds_its_table_and_the_others_go_on(worker, db):
     db.execute("create table emptied(id int primary key); create table other(id int primary key)")
     db.execute("insert into emptied values (1); insert into other values (1)")
@@ -97,6 +98,7 @@ def test_a_truncate_over_a_compacted_topic_holds_its_table_and_the_others_go_on(
     worker.wait(lambda: named() == [other], "the warning")
 
 
+@pytest.mark.sampled(3, "compacted")
 def test_a_table_whose_records_a_broker_refuses_is_held_back_and_the_others_go_on(worker, db, kafka):
     """The topic is compacted only once the task has looked at it: the broker is the first to know."""
     db.execute("create table emptied(id int primary key); create table other(id int primary key)")
@@ -116,6 +118,7 @@ def test_a_table_whose_records_a_broker_refuses_is_held_back_and_the_others_go_o
     assert worker.task("shop")["state"] == "RUNNING"
 
 
+@pytest.mark.sampled(3, "compacted")
 def test_a_table_without_a_key_is_held_back_from_its_compacted_topic(worker, db):
     """Records of the default format, which the native core writes itself."""
     db.execute("create table bare(a int); create table other(id int primary key)")

@@ -81,6 +81,7 @@ def assert_exactly_once(cluster: Cluster, transactions: int, wide_from: int = 1_
 CHANGES = scripted_child.changes
 
 
+@pytest.mark.sampled(2, "tasks")
 def test_a_source_task_delivers_everything_and_stops_when_told(cluster):
     child = cluster.child(cluster.spec(300, scripted_wide_from="100"))
     child.wait_for(lambda: at(child, 300), "the last position")
@@ -133,6 +134,7 @@ def test_a_process_that_is_taken_over_ends_as_fenced_and_has_written_nothing_mor
     assert_exactly_once(cluster, 40)
 
 
+@pytest.mark.sampled(2, "tasks")
 @pytest.mark.parametrize("make", [DATA_IDS[0], *(pytest.param(make, marks=pytest.mark.long) for make in DATA_IDS[1:])])
 def test_a_rightful_owner_that_is_fenced_by_a_zombie_goes_on(cluster, make):
     child = cluster.child(cluster.spec(100_000, scripted_pause_ms="20"))
@@ -148,6 +150,7 @@ def test_a_rightful_owner_that_is_fenced_by_a_zombie_goes_on(cluster, make):
     assert_exactly_once(cluster, cluster.position()["lsn"])
 
 
+@pytest.mark.sampled(2, "tasks")
 def test_a_start_that_is_not_assigned_touches_nothing(cluster):
     child = cluster.child(cluster.spec(10, epoch=EPOCH - 1))
     assert child.join() == 3
@@ -155,6 +158,7 @@ def test_a_start_that_is_not_assigned_touches_nothing(cluster):
     assert cluster.position() is None
 
 
+@pytest.mark.sampled(2, "tasks")
 def test_pause_and_resume_keep_the_order(cluster):
     child = cluster.child(cluster.spec(100_000, scripted_pause_ms="20"))
     child.wait_for(lambda: "RUNNING" in child.states(), "running")
@@ -168,6 +172,7 @@ def test_pause_and_resume_keep_the_order(cluster):
     assert_exactly_once(cluster, cluster.position()["lsn"])
 
 
+@pytest.mark.sampled(2, "tasks")
 def test_without_a_lease_the_task_falls_silent_and_goes_on_with_one(cluster):
     spec = cluster.spec(100_000, scripted_pause_ms="20")
     data = {**spec.to_json(), "session_timeout_s": 3.0}
@@ -182,6 +187,7 @@ def test_without_a_lease_the_task_falls_silent_and_goes_on_with_one(cluster):
     assert_exactly_once(cluster, cluster.position()["lsn"])
 
 
+@pytest.mark.sampled(2, "tasks")
 def test_when_the_worker_is_gone_the_task_ends_at_once(cluster):
     child = cluster.child(cluster.spec(10))
     child.wait_for(lambda: at(child, 10), "the last position")
@@ -189,6 +195,7 @@ def test_when_the_worker_is_gone_the_task_ends_at_once(cluster):
     assert child.process.wait(DEADLINE_S) == -signal.SIGKILL
 
 
+@pytest.mark.sampled(2, "tasks")
 def test_a_broker_that_restarts_is_survived(kafka, cluster):
     child = cluster.child(cluster.spec(300, scripted_pause_ms="20"))
     child.wait_for(lambda: "RUNNING" in child.states(), "running")
@@ -198,6 +205,7 @@ def test_a_broker_that_restarts_is_survived(kafka, cluster):
     assert_exactly_once(cluster, 300)
 
 
+@pytest.mark.sampled(2, "tasks")
 def test_a_wrong_config_is_a_named_failure(cluster):
     child = cluster.child(cluster.spec(10, batch_commit_ms_max="soon"))
     assert child.join() == 1

@@ -167,6 +167,7 @@ def flat_order(decoder: RecordDecoder, record: Any) -> tuple[Any, ...]:
     return decoder.decode(record.key()), value, headers
 
 
+@pytest.mark.sampled(2, "chains")
 def test_a_chain_writes_rows_once_through_a_snapshot_the_stream_and_a_restart(source, worker, db):
     db.execute(
         "create table orders(id int primary key, email text, note text, quantity int not null, price numeric(9, 2),"
@@ -251,6 +252,7 @@ def topics_of(worker: one_worker.Worker) -> list[str]:
     return list(AdminClient({"bootstrap.servers": worker.bootstrap}).list_topics(timeout=10).topics)
 
 
+@pytest.mark.sampled(2, "chains")
 def test_an_envelope_is_flattened_as_json_with_its_schema_and_without_moved_rows(source, db):
     db.execute("create table points(id int primary key, name text); insert into points values (1, 'a')")
     shop = source("env")
@@ -288,6 +290,7 @@ def test_an_envelope_is_flattened_as_json_with_its_schema_and_without_moved_rows
         }.items()
 
 
+@pytest.mark.sampled(2, "chains")
 def test_a_router_alone_leads_tables_to_one_topic_in_the_form_of_the_source(source, worker, db):
     """The source writes these records itself, as it does without a transform."""
     for table in ("shard1", "shard2"):
@@ -337,6 +340,7 @@ OUTBOX = {
 }
 
 
+@pytest.mark.sampled(2, "chains")
 def test_events_of_an_outbox_table_and_of_messages_arrive_once_in_their_topics(source, worker, db):
     """Tables beside the outbox keep their envelopes; the table is emptied behind its events, as applications do."""
     db.execute(
@@ -384,6 +388,7 @@ def test_events_of_an_outbox_table_and_of_messages_arrive_once_in_their_topics(s
     assert f"{shop.prefix}.public.outbox" not in topics_of(worker)
 
 
+@pytest.mark.sampled(2, "chains")
 def test_tables_with_their_names_in_the_keys_share_a_topic(source, worker, db):
     db.execute("create table part1(id int primary key, name text); create table part2(id int primary key, name text)")
     db.execute("insert into part1 values (1, 'a'); insert into part2 values (1, 'b')")
@@ -422,6 +427,7 @@ BAD = [
 ]
 
 
+@pytest.mark.sampled(2, "chains")
 def test_what_no_chain_can_be_made_of_is_refused_by_its_key(worker, db):
     shop = Source(worker, db, "bad")
     for transforms, predicates, key in BAD:
@@ -451,6 +457,7 @@ def rows_of(worker: one_worker.Worker, records: list[Any]) -> list[tuple[Any, ..
     return [tuple(decoder.decode(record.value()).values()) for record in records]
 
 
+@pytest.mark.sampled(2, "chains")
 def test_a_record_that_a_transform_cannot_be_applied_to_holds_its_table_back_alone(source, worker, db):
     db.execute("create table codes(id int primary key, code text); create table other(id int primary key)")
     db.execute("insert into codes values (1, '11')")
@@ -475,6 +482,7 @@ def test_a_record_that_a_transform_cannot_be_applied_to_holds_its_table_back_alo
     assert SECRET not in worker.log.read_text()
 
 
+@pytest.mark.sampled(2, "chains")
 def test_with_the_policy_halt_the_task_fails_at_such_a_record_and_goes_on_there(source, worker, db):
     db.execute("create table codes(id int primary key, code text)")
     shop = source("halted")
@@ -498,6 +506,7 @@ def test_with_the_policy_halt_the_task_fails_at_such_a_record_and_goes_on_there(
     assert rows_of(worker, shop.records(codes, 4)) == [(1, 11), (2, "22"), (3, SECRET), (4, "44")]
 
 
+@pytest.mark.sampled(2, "chains")
 @pytest.mark.parametrize("converter", ["avro", "json"])
 def test_a_chain_leads_no_table_to_a_topic_of_the_cluster(source, worker, db, converter):
     db.execute("create table status(id int primary key); create table small(id int primary key)")

@@ -41,6 +41,7 @@ CONFIGS = {
         "connection.username": "u",
     },
     "nats": {"topics": "p.public.t", "nats.servers": "127.0.0.1:1", "nats.stream": "s"},
+    "opensearch": {"topics": "p.public.t", "connection.url": "http://127.0.0.1:1"},
     "redis": {"topics": "p.public.t", "redis.hosts": "127.0.0.1:1"},
     "s3": {"topics": "p.public.t", "warehouse.path": "/tmp/cdcworker/files"},
     "stdout": {"topics": "p.public.t", "file": "/tmp/cdcworker/lines"},

@@ -42,7 +42,11 @@ def get(remote: RemoteCluster, name: str) -> None:
 @remote_command(offsets, "alter")
 @NAME
 @click.argument("file", required=False, type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--to", metavar="PLACE", help="earliest, now, skip (one transaction), or a position such as an LSN.")
+@click.option(
+    "--to",
+    metavar="PLACE",
+    help="earliest, now, skip (one transaction), a time (2026-01-31T12:00:00Z), or a place such as an LSN or a GTID.",
+)
 @click.option("--task", type=click.IntRange(min=0), help="With --to: only this task.")
 @click.option(
     "--dry-run", is_flag=True, help="Show what would be done, and what is missed or comes again; change nothing."

@@ -1,9 +1,9 @@
-"""`cdcworker import debezium` and `export debezium`: a connector moves here from Kafka Connect, and back."""
+"""`cdcworker import` and `export debezium`: a connector moves here from Kafka Connect, and back."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,13 +17,15 @@ from cdcworker.worker.cli.takeover import steps, texts
 from cdcworker.worker.cli.takeover.debezium_config import taken
 from cdcworker.worker.cli.takeover.former_connector import FormerConnector, OffsetsTopic, WrittenConnector, running
 from cdcworker.worker.cli.takeover.kafka_connect import KafkaConnect
+from cdcworker.worker.cli.takeover.sink_config import taken_sink
+from cdcworker.worker.cli.takeover.taken_config import TakenConfig
 from cdcworker.worker.config.worker_properties import read_properties
 
 TAKEOVER_REFUSED: Final = declare(
     "cli.takeover_refused",
     "config",
     "The connector cannot be taken over as it is; nothing was changed",
-    "`cdcworker import debezium --dry-run` shows what is in the way, and what to do.",
+    "The same command with --dry-run shows what is in the way, and what to do.",
 )
 VARIABLE: Final = "CDC_CONNECT_PASSWORD"
 CONNECT = click.option("--connect", metavar="URL", help="REST address of a worker of Kafka Connect.")
@@ -39,20 +41,32 @@ def import_() -> None:
     """Take over connectors of others."""
 
 
+_MOVE: Final = (
+    CONNECT,
+    CONNECT_USER,
+    click.option("--connector", metavar="NAME", help="Its name there; not needed where there is only one."),
+    click.option("--files", type=FILE, help="Its config in a file, in place of --connect; it has to be stopped."),
+    click.option("--offsets", type=FILE, help="With --files: its offsets, as Kafka Connect shows them."),
+    click.option("--worker-config", type=FILE, help="Properties of Kafka Connect's worker, for its converters."),
+    click.option("--name", help="The name that it gets here; else the one that it has."),
+    click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Sets a key; may be repeated."),
+    click.option("--stopped", is_flag=True, help="Leave ours stopped."),
+    click.option("--dry-run", is_flag=True, help="Show what would be done and what is in the way, change nothing."),
+)
+"""Options of whatever is taken over."""
+
+
+def _of_a_move(command: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(_MOVE):
+        command = option(command)
+    return command
+
+
 @remote_command(import_, "debezium")
-@CONNECT
-@CONNECT_USER
-@click.option("--connector", metavar="NAME", help="Its name there; not needed where there is only one.")
-@click.option("--files", type=FILE, help="Its config in a file, in place of --connect; it has to be stopped.")
-@click.option("--offsets", type=FILE, help="With --files: its offsets, as Kafka Connect shows them.")
+@_of_a_move
 @click.option("--offsets-topic", metavar="TOPIC", help="With --files: the topic of Kafka Connect's offsets.")
 @click.option("--kafka", metavar="HOST:PORT", help="With --offsets-topic: brokers.")
-@click.option("--worker-config", type=FILE, help="Properties of Kafka Connect's worker, for its converters.")
-@click.option("--name", help="The name that it gets here; else the one that it has.")
 @click.option("--topic-prefix", default="", metavar="PREFIX", help="Other topics than those that Debezium writes.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Sets a key; may be repeated.")
-@click.option("--stopped", is_flag=True, help="Leave ours stopped.")
-@click.option("--dry-run", is_flag=True, help="Show what would be done and what is in the way, change nothing.")
 def import_debezium(remote: RemoteCluster, **options: Any) -> None:
     """Take over a connector of Debezium for PostgreSQL, MySQL or MariaDB, with its slot, its topics and its position.
 
@@ -60,9 +74,31 @@ def import_debezium(remote: RemoteCluster, **options: Any) -> None:
     only what it has written behind that comes again. Its config there stays, so that it can be given back: `cdcworker export debezium`.
     """
     former = _former(options)
+    config, worker = _configs(former, options)
+    own = taken(config, options["name"] or former.name, worker, options["topic_prefix"])
+    _take_over(remote, former, own, options)
+
+
+@remote_command(import_, "connect")
+@_of_a_move
+def import_connect(remote: RemoteCluster, **options: Any) -> None:
+    """Take over a sink that runs in Kafka Connect, with the offsets of its topics.
+
+    It is stopped there, and ours goes on behind the last offsets that its group has committed: nothing is missed, and what it has
+    written behind them is written again. Its config there stays. A source of Debezium: `cdcworker import debezium`.
+    """
+    former = _former(options)
+    config, worker = _configs(former, options)
+    _take_over(remote, former, taken_sink(config, options["name"] or former.name, worker), options)
+
+
+def _configs(former: FormerConnector, options: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns the former config with what was set, and the properties of its worker."""
     _, given = read_config(None, options["settings"])
-    worker = _properties(options["worker_config"])
-    own = taken({**former.config, **given}, options["name"] or former.name, worker, options["topic_prefix"])
+    return {**former.config, **given}, _properties(options["worker_config"])
+
+
+def _take_over(remote: RemoteCluster, former: FormerConnector, own: TakenConfig, options: Mapping[str, Any]) -> None:
     rehearsal = steps.rehearsed(remote, former, own)
     if options["dry_run"]:
         remote.tell(rehearsal, texts.rehearsal_text, ok=not rehearsal["refused"])
@@ -136,10 +172,11 @@ def _former(options: Mapping[str, Any]) -> FormerConnector:
     name = options["connector"] or named
     if not name:
         raise click.UsageError(f"{options['files']}: the file names no connector; --connector does")
-    topic, brokers, offsets = options["offsets_topic"], options["kafka"], options["offsets"]
+    topic, brokers, offsets = options.get("offsets_topic"), options.get("kafka"), options["offsets"]
     if (offsets is None) == (topic is None) or (topic is None) != (brokers is None):
-        raise click.UsageError("--files needs --offsets, or --offsets-topic with --kafka")
-    return WrittenConnector(str(name), config, offsets or OffsetsTopic(brokers, topic))
+        more = ", or --offsets-topic with --kafka" if "offsets_topic" in options else ""
+        raise click.UsageError(f"--files needs --offsets{more}")
+    return WrittenConnector(str(name), config, offsets or OffsetsTopic(str(brokers), str(topic)))
 
 
 def _connect(url: str, user: str | None) -> KafkaConnect:

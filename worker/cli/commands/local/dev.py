@@ -39,6 +39,7 @@ SEEN = "the password in --source is seen in process lists; --dsn-env, --dsn-file
     help="Only tables whose full name this regular expression matches; may be repeated. Without it: all tables.",
 )  # fmt: skip
 @click.option("--publication", metavar="NAME", help="PostgreSQL: read this publication, as it is, and create none.")
+@click.option("--snapshot", is_flag=True, help="First show the rows that the tables have now.")
 @click.option("--count", type=click.IntRange(min=1), help="End after so many changes.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="End after so many seconds.")
 @click.option("--all-columns", is_flag=True, help="Of updates show the columns that did not change too.")
@@ -46,6 +47,8 @@ SEEN = "the password in --source is seen in process lists; --dsn-env, --dsn-file
 @click.pass_context
 def dev(context: click.Context, /, **asked: Any) -> None:
     """Show the changes of a database from now on, as a connector would read them; Ctrl-C ends it.
+
+    With --snapshot the rows that the tables have now come first, or between changes, as reads.
 
     Needs no Kafka and no worker. On PostgreSQL it reads by a temporary slot, and by a publication that is dropped at the
     end, also where this process is killed. To MySQL and MariaDB nothing is written. With --json each line is an object.
@@ -95,7 +98,7 @@ class _Watch:
             raise click.UsageError("--publication is for PostgreSQL: this database has none")
         try:
             self._tell("connecting", {}, f"connecting to {target.config['database.hostname']}")
-            with connector.watched(TaskContext("dev", 0, 1, "dev", "")) as watched:
+            with connector.watched(TaskContext("dev", 0, 1, "dev", ""), rows=self._asked["snapshot"]) as watched:
                 left_out = dict(watched.left_out)
                 notes = [f"! {name} is left out: {why}" for name, why in left_out.items()]
                 self._is_ready = True

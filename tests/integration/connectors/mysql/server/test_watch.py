@@ -48,6 +48,22 @@ def test_rows_that_change_are_shown_and_nothing_is_written(database, logged):
     assert (deleted["op"], deleted["key"], deleted["after"]) == ("delete", {"id": 1}, None)
 
 
+def test_rows_that_are_there_come_too_where_they_are_asked_for(database, logged):
+    logged.ask("insert into watched.item values (1, 'axe', 12.50), (2, 'saw', 1)")
+    before = logged.position()
+    with running(database, "--json", "--snapshot", "--tables", r"watched\.item", "--count", "3") as command:
+        command.ready()
+        assert [(event["op"], event["key"]) for event in command.events(2)] == [
+            ("read", {"id": 1}),
+            ("read", {"id": 2}),
+        ]
+        assert logged.position() == before, "no transaction was written"
+        logged.ask("delete from watched.item where id = 1")
+        (deleted,) = command.events(1)
+        assert (deleted["op"], deleted["key"]) == ("delete", {"id": 1})
+        assert command.end()[0] == 0
+
+
 def test_what_cannot_be_read_is_said(database):
     for options, code, text in (
         (("--publication", "mine"), 2, "PostgreSQL"),

@@ -19,7 +19,7 @@ from ..crash_stage import UNLOCKED, MariaDbStage
 from ..logged import LoggedServer
 from ..source.test_crash_matrix import ACTIONS
 
-pytestmark = [pytest.mark.kafka, pytest.mark.mysql]
+pytestmark = [pytest.mark.kafka, pytest.mark.mysql, pytest.mark.sampled(2)]
 
 
 class Asked(AskedStage, MariaDbStage):

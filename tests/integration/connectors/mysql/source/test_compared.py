@@ -29,7 +29,7 @@ from ..logged import LoggedServer
 from ..types.test_values import decimals, integers, moments, texts
 from .reading import Reading, config_of
 
-pytestmark = [pytest.mark.mysql, pytest.mark.postgres]
+pytestmark = [pytest.mark.mysql, pytest.mark.postgres, pytest.mark.sampled(2, "comparisons")]
 LIMITS = VerifyLimits(range_rows=50, rows_per_s=0)
 SPANS: list[str] = ["'-838:59:59'", "'100:00:00'"]
 """More values of TIME."""

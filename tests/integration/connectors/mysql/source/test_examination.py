@@ -19,7 +19,7 @@ from ..logged import LoggedServer, find_programs
 from .reading import Reading, config_of
 from .test_task import table, values
 
-pytestmark = pytest.mark.mysql
+pytestmark = [pytest.mark.mysql, pytest.mark.sampled(2, "checks")]
 ADMINISTRATOR = "mariadb://cdc:{}@127.0.0.1:{}/?ssl-mode=DISABLED"
 
 

@@ -9,7 +9,7 @@ from tests.contract import held_tables, schema_matrix
 from ..logged import LoggedServer
 from .mariadb_database import MariaDbDatabase
 
-pytestmark = pytest.mark.mysql
+pytestmark = [pytest.mark.mysql, pytest.mark.sampled(2, "held")]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from .submitted import Source
 from .test_into_warehouse import warehouse
 
 __all__ = ["warehouse"]
-pytestmark = [pytest.mark.kafka, pytest.mark.mysql, pytest.mark.postgres]
+pytestmark = [pytest.mark.kafka, pytest.mark.mysql, pytest.mark.postgres, pytest.mark.sampled(2)]
 
 
 def asked(worker: one_worker.Worker, path: str) -> Any:

@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from tests.integration import one_worker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
+pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.sampled(2)]
 
 DATA = Path(__file__).parents[4] / "unit" / "connectors" / "postgres" / "config" / "data"
 

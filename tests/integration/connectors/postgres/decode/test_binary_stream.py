@@ -73,6 +73,7 @@ def shown(change: Change) -> tuple:
     return change.op, change.position, table.path, [c.type for c in table.columns], rows, change.unchanged, source
 
 
+@pytest.mark.sampled(2, "binary")
 @pytest.mark.parametrize(
     ("modes", "transport"),
     [
@@ -102,6 +103,7 @@ def test_all_types_with_a_form_are_read_alike(db, reader, tables, modes, transpo
     assert any(change.unchanged for change in readers[0].log)
 
 
+@pytest.mark.sampled(2, "binary")
 def test_records_written_beside_the_native_core_are_those_that_it_writes(db, reader):
     db.execute("create table t(id int primary key, n numeric(9,2), at timestamptz, data bytea, v text)")
     readers = [reader(owner=True, slot_name=name, snapshot_mode="no_data") for name in ("in_text", "in_binary")]
@@ -120,6 +122,7 @@ def test_records_written_beside_the_native_core_are_those_that_it_writes(db, rea
     assert [shown(c) for c in readers[0].log] == [shown(c) for c in readers[1].log]
 
 
+@pytest.mark.sampled(2, "binary")
 def test_a_type_without_a_form_holds_its_table_back_and_no_other(db, reader):
     db.execute("create table bad(id int primary key, v tsquery); create table good(id int primary key)")
     db.execute("create table spared(id int primary key, v tsquery)")
@@ -141,6 +144,7 @@ def test_a_type_without_a_form_holds_its_table_back_and_no_other(db, reader):
     assert sorted((c.table.path[1], c.after[0]) for c in one.events("c")) == [("good", 1), ("good", 2), ("spared", 1)]
 
 
+@pytest.mark.sampled(2, "binary")
 def test_an_array_that_the_server_cannot_send_in_binary_is_told_of_and_is_read_as_text_where_that_is_asked_for(
     db, reader
 ):
@@ -160,6 +164,7 @@ def test_an_array_that_the_server_cannot_send_in_binary_is_told_of_and_is_read_a
     assert [c.after[0] for c in one.events("c")] == [1]
 
 
+@pytest.mark.sampled(2, "binary")
 def test_it_goes_back_to_text_behind_the_transaction_that_called_for_it(db, reader):
     db.execute("create table t(id int primary key, v text)")
     one = reader().start()

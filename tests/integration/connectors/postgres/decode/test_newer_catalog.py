@@ -6,7 +6,7 @@ import pytest
 
 from tests.contract.polled_task import materialise
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.sampled(2, "catalogs")]
 
 
 def keys(changes) -> list[tuple[str, ...]]:

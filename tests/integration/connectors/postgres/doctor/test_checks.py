@@ -166,6 +166,7 @@ def test_a_disabled_publication_is_asked_for_with_its_statement(config, sql):
     assert statuses(given, "publication.exists") == {"ok"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("clause", "check", "status"),
     [
@@ -195,6 +196,7 @@ def test_a_publication_of_a_schema_is_told_of(config, sql):
     assert statuses({**config, "publication.autocreate.mode": "disabled"}, "publication.schemas") == {"ok"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("table", "after"),
     [
@@ -225,6 +227,7 @@ def test_tables_whose_rows_cannot_be_told_apart_are_found_and_mended(config, sql
     assert statuses(given, "tables.keys") == {after}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("table", "status"),
     [
@@ -549,6 +552,7 @@ def certificate_that_ends(now, days, folder):
     return path
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("days", "status"), [(400, "ok"), (10, "warning"), (-1, "error")])
 def test_the_end_of_the_servers_certificate_is_foreseen(tmp_path, days, status):
     now = datetime.now(UTC).replace(microsecond=0)

@@ -17,7 +17,7 @@ from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 
 from ..postgres_reader import Reader, optional_parts
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.sampled(2, "restores")]
 
 
 @pytest.fixture

@@ -70,6 +70,16 @@ def test_an_lsn_lies_between_what_is_missed_and_what_comes(stopped, db):
     assert goes_on(stopped, db, found.content) == [6]
 
 
+def test_a_time_lies_before_the_transactions_that_commit_at_it_or_later(stopped, db):
+    between = db.execute("select clock_timestamp() at time zone 'UTC'").fetchone()[0].isoformat()
+    db.execute("insert into orders values (6)")
+    found = moved(stopped, f"{between}Z")
+    assert found.notes[0].startswith("2 transactions with 4 changes are missed")
+    assert moved(stopped, "2999-01-31T12:00:00+01:00").notes[0].startswith("3 transactions with 5 changes are missed")
+    assert moved(stopped, "1999-01-31T12:00:00Z").notes[0] == "the slot holds no transaction of before this time"
+    assert goes_on(stopped, db, found.content) == [6]
+
+
 def test_earliest_brings_again_what_the_slot_still_holds(stopped, db):
     stopped.position = moved(stopped, NOW).content
     found = moved(stopped, EARLIEST)
@@ -91,7 +101,7 @@ def test_a_reader_that_is_just_ending_is_waited_for_and_another_one_is_told(stop
     assert caught.value.code == "postgres.slot_in_use"
 
 
-@pytest.mark.parametrize("to", ["0/1", "FFFFFFFF/0", "nonsense", "", "-1"])
+@pytest.mark.parametrize("to", ["0/1", "FFFFFFFF/0", "nonsense", "", "-1", "2026-01-31T12:00:00", "2026-01-31"])
 def test_a_place_that_the_slot_does_not_lead_to_is_refused(stopped, to):
     with pytest.raises(CdcError) as caught:
         moved(stopped, to)

@@ -17,7 +17,7 @@ from tests.contract.polled_task import asked, materialise
 from ..postgres_reader import Reader, refused
 from .test_snapshots import ended, reported
 
-pytestmark = [pytest.mark.postgres, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(60), pytest.mark.sampled(2, "locks")]
 
 QUICKLY = {"snapshot.lock.timeout.ms": "50"}
 PUBLICATIONS = {

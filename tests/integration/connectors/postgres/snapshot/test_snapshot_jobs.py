@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 from tests import plain_http
 from tests.integration import one_worker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
+pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.sampled(2)]
 
 ROWS = 5_000
 RATE = 500

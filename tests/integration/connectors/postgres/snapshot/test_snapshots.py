@@ -212,6 +212,7 @@ def test_a_new_table_is_published_and_loaded_while_the_stream_goes_on(db, reader
 MODES = [("initial", 1), ("always", 3), ("never", 0), ("no_data", 0), ("when_needed", 1)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("mode", "lives"), MODES)
 def test_modes_say_when_rows_are_read(db, reader, mode, lives):
     db.execute("create table a(id int primary key); insert into a select generate_series(1, 10)")

@@ -10,7 +10,7 @@ from tests.contract.source_crashes import EXACT, check
 
 from .test_crash_matrix import Stage
 
-pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
+pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.sampled(2)]
 
 ROWS, WIDTH = 40_000, 500
 SPLIT = {"transaction.split.bytes": "1000000"}

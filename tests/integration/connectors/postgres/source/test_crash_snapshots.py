@@ -14,7 +14,7 @@ from tests.contract.source_crashes import EXACT, LOOSE
 
 from .test_crash_matrix import ACTIONS, Stage
 
-pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
+pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.sampled(2, "crashes")]
 
 ROWS = 5000
 

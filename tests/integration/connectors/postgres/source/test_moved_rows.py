@@ -45,6 +45,7 @@ def is_moving(one) -> bool:
     return any(load["origin"] == "moved" for load in one.position["snapshot"].get("loads", ()))
 
 
+@pytest.mark.sampled(2, "moves")
 @pytest.mark.parametrize("natively", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_row_that_moved_without_its_large_value_is_read_again_by_its_new_key(db, reader, natively):
     made(db, 50)
@@ -73,6 +74,7 @@ def test_a_row_that_moved_without_its_large_value_is_read_again_by_its_new_key(d
     assert len(one.log[-1].after[1]) > BIG
 
 
+@pytest.mark.sampled(2, "moves")
 def test_what_is_to_be_read_again_outlives_a_kill_and_what_is_gone_by_then_does_not_come(postgres, db, reader):
     made(db, 50)
     one = reader(**{"snapshot.lock.timeout.ms": "20"}).start()
@@ -108,6 +110,7 @@ def moved_behind(db, lock, statement: str) -> None:
         assert not result.error_message
 
 
+@pytest.mark.sampled(2, "moves")
 @pytest.mark.parametrize("rows", [300, 2000])
 def test_many_that_moved_are_read_in_chunks_or_with_their_table(db, reader, monkeypatch, rows):
     """By keys as long as these can be kept, in chunks that are bounded in bytes; else all rows once more."""
@@ -134,6 +137,7 @@ def test_many_that_moved_are_read_in_chunks_or_with_their_table(db, reader, monk
     assert final.items() <= {key[0]: row["big"] for key, row in held(db).items()}.items()
 
 
+@pytest.mark.sampled(2, "moves")
 @pytest.mark.parametrize("transport", ["socket", pytest.param("psycopg", marks=pytest.mark.long)])
 def test_equal_keys_in_other_words_are_read_once(db, reader, transport):
     db.execute("create table t(id numeric primary key, big text, n int)")
@@ -155,6 +159,7 @@ def test_equal_keys_in_other_words_are_read_once(db, reader, transport):
     assert all(change.after[1:] == ("x" * 300000, 2) for change in read)
 
 
+@pytest.mark.sampled(2, "moves")
 def test_without_a_snapshot_no_row_is_read(db, reader):
     made(db, 3)
     one = reader(snapshot_mode="no_data").start()
@@ -163,6 +168,7 @@ def test_without_a_snapshot_no_row_is_read(db, reader):
     assert [change.op for change in one.log] == ["d", "c"]
 
 
+@pytest.mark.sampled(2, "moves")
 def test_a_key_that_changes_its_type_meanwhile_has_the_table_read(postgres, db, reader):
     made(db, 20)
     one = reader(**{"snapshot.lock.timeout.ms": "20"}).start()
@@ -304,6 +310,7 @@ def newest(one) -> dict[int, object]:
     return {(change.after or change.before)[0]: change for change in one.log}
 
 
+@pytest.mark.sampled(2, "moves")
 @pytest.mark.parametrize("natively", [pytest.param(False, marks=pytest.mark.long), True])
 def test_what_compaction_leaves_of_a_row_is_whole(db, reader, natively):
     """The last record of a key is all that a late reader finds."""
@@ -326,6 +333,7 @@ def test_what_compaction_leaves_of_a_row_is_whole(db, reader, natively):
     assert not one.task._session.decoder.observer
 
 
+@pytest.mark.sampled(2, "moves")
 def test_what_compaction_leaves_of_a_row_is_whole_without_a_snapshot_too(db, reader):
     made(db, 5)
     one = reader(snapshot_mode="no_data", **COMPACTED).start()
@@ -338,6 +346,7 @@ def test_what_compaction_leaves_of_a_row_is_whole_without_a_snapshot_too(db, rea
     assert not any(change.unchanged for change in left.values())
 
 
+@pytest.mark.sampled(2, "moves")
 def test_what_compaction_leaves_is_whole_where_rows_change_while_they_are_loaded(db, reader):
     made(db, 200)
     one = reader(**COMPACTED, **SLOWLY).start()

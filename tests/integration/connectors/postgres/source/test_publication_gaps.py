@@ -12,7 +12,7 @@ from tests.contract.polled_task import materialise
 
 from ..postgres_reader import SLOWLY
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.sampled(2, "gaps")]
 
 OFTEN = {"table.discovery.interval.ms": "50"}
 

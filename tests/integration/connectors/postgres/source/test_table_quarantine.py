@@ -127,10 +127,12 @@ def test_a_refused_type_holds_its_table_back(db, reader):
     assert (held(one), ids(one, "good")) == ({"public.bad": "postgres.type_refused"}, [1])
 
 
+@pytest.mark.sampled(2, "held")
 def test_tables_that_the_role_may_not_read_are_held_back_and_come_back_with_the_right(source):
     held_tables.tables_that_may_not_be_read_are_held_back(source)
 
 
+@pytest.mark.sampled(2, "held")
 def test_with_the_policy_halt_no_table_that_may_not_be_read_is_held_back(source):
     held_tables.with_the_policy_halt_none_is(source)
 
@@ -182,14 +184,17 @@ def test_a_role_that_may_read_no_table_at_all_does_not_start_and_leaves_no_slot(
 # -- schema changes ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2, "held")
 def test_each_schema_change_holds_its_own_table_back_and_no_other_row_is_lost(source):
     schema_matrix.each_holds_its_own_table_back(source)
 
 
+@pytest.mark.sampled(2, "held")
 def test_each_schema_change_halts_and_goes_on_from_there_once_the_policy_lets_it(source):
     schema_matrix.each_halts_until_the_policy_lets_it(source)
 
 
+@pytest.mark.sampled(2, "held")
 @pytest.mark.parametrize(
     "inside", [False, pytest.param(True, marks=pytest.mark.long)], ids=["between transactions", "inside of one"]
 )
@@ -197,11 +202,13 @@ def test_every_schema_change_is_followed_with_the_right_rows_on_both_sides(sourc
     schema_matrix.each_is_followed(source, inside=inside)
 
 
+@pytest.mark.sampled(2, "held")
 @pytest.mark.parametrize("policy", ["pause-table", pytest.param("halt", marks=pytest.mark.long)])
 def test_a_schema_change_that_the_policy_does_not_allow_stops_its_table_or_the_task(source, policy):
     schema_matrix.one_that_is_not_allowed_stops(source, policy)
 
 
+@pytest.mark.sampled(2, "held")
 def test_schema_changes_under_load_with_kills_leave_every_row_in_the_shape_of_its_time(source):
     schema_matrix.under_load_with_kills(source)
 
@@ -215,6 +222,7 @@ def unencoded(postgres):
     postgres.drop_database(name)
 
 
+@pytest.mark.sampled(2, "held")
 @pytest.mark.parametrize("native", [True, pytest.param(False, marks=pytest.mark.long)])
 @pytest.mark.parametrize("transport", ["socket", "psycopg"])
 def test_text_that_is_not_utf8_holds_its_table_back_and_no_other(postgres, unencoded, native, transport, caplog):

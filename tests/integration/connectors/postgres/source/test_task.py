@@ -1220,6 +1220,7 @@ def test_a_snapshot_under_writes_and_schema_changes_equals_the_table(postgres, d
     assert found == {(row[0],): row[1] for row in db.execute("select id, v from t").fetchall()}
 
 
+@pytest.mark.long
 def test_a_process_that_is_killed_at_any_moment_loses_nothing_and_repeats_nothing(
     postgres, database, db, reader, tmp_path
 ):

@@ -25,7 +25,7 @@ from tests import certificates
 
 from .. import postgres_reader
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.sampled(2, "channels")]
 USERS = {"bound": "scram-sha-256", "digest": "md5", "plain": "password", "certified": "cert", "trusted": "trust"}
 WORD = "Pä ss\u00adword"
 """SASLprep drops the soft hyphen."""

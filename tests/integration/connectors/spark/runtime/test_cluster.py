@@ -85,6 +85,7 @@ def test_executors_read_for_the_sink_and_one_that_is_killed_in_a_task_changes_no
 HANGS_SOON = {"task.hang.timeout.ms": "8000", "task.restart.backoff.ms": "100"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("launcher", ["local", pytest.param("client", marks=pytest.mark.long)])
 def test_a_driver_that_hangs_is_shown_killed_and_started_again(world, launcher, tmp_path, request):

@@ -92,6 +92,7 @@ def both(engine, kafka, folder, partitions, offsets, pieces, monkeypatch):
     return found, failed
 
 
+@pytest.mark.sampled(3, "readers")
 @pytest.mark.parametrize(
     "pieces", [pytest.param(reading.PIECE_BYTES_MAX, id="whole", marks=pytest.mark.long), pytest.param(200, id="cut")]
 )
@@ -103,6 +104,7 @@ def test_every_batch_is_what_spark_itself_reads(engine, kafka, topics, tmp_path,
         assert ours == theirs
 
 
+@pytest.mark.sampled(3, "readers")
 def test_a_range_that_is_gone_ends_the_batch_and_the_next_query_reads_on(engine, kafka, topics, tmp_path, monkeypatch):
     reader = reading.RangeReader(engine.session(), tmp_path, {"bootstrap.servers": kafka.bootstrap}, 2)
     for start, end in ((10_000, 10_001), (5, 25)):
@@ -130,6 +132,7 @@ def test_without_javas_part_spark_reads(engine, kafka, topics, tmp_path, monkeyp
     assert reader.read(frame, tmp_path, 0)["offset"].to_pylist() == [7]
 
 
+@pytest.mark.sampled(3, "readers")
 def test_spark_shows_no_secret_of_a_catalog_or_a_plan(engine):
     session = engine.session().newSession()
     session.conf.set("spark.sql.catalog.cdc_lake.header.Authorization", "canary")

@@ -80,6 +80,7 @@ def test_an_archive_that_is_made_ahead_is_made_in_silence_and_what_a_first_start
     assert mapped(first)
 
 
+@pytest.mark.sampled(2, "starts")
 @pytest.mark.parametrize("content", [pytest.param(b"", marks=pytest.mark.long), b"no archive\n" * 100_000])
 def test_an_archive_that_is_none_is_ignored(engines, tmp_path, content):
     archive = archive_of(tmp_path)
@@ -90,6 +91,7 @@ def test_an_archive_that_is_none_is_ignored(engines, tmp_path, content):
     assert not mapped(engine)
 
 
+@pytest.mark.sampled(2, "starts")
 def test_a_start_that_is_not_wanted_any_more_is_broken_off(engines):
     engine = engines()
     began = time.monotonic()
@@ -98,6 +100,7 @@ def test_a_start_that_is_not_wanted_any_more_is_broken_off(engines):
     assert not engine.alive
 
 
+@pytest.mark.sampled(2, "starts")
 def test_a_start_that_is_broken_off_keeps_the_archive(engines, tmp_path):
     archive = archive_of(tmp_path)
     archive.path.parent.mkdir(parents=True)
@@ -106,6 +109,7 @@ def test_a_start_that_is_broken_off_keeps_the_archive(engines, tmp_path):
     assert archive.path.exists()
 
 
+@pytest.mark.sampled(2, "starts")
 def test_java_that_cannot_start_is_an_error_with_its_code(engines):
     engine = engines(memory="1m")
     with pytest.raises(CdcError) as raised:

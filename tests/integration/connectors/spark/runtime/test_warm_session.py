@@ -101,6 +101,7 @@ def launcher(world):
     made.processes.close(20)
 
 
+@pytest.mark.sampled(2, "standby")
 def test_a_task_commits_from_the_session_that_waited_for_it(world, launcher):
     world.create(world.topic(NARROW))
     load(world, 0, 300)
@@ -121,6 +122,7 @@ def test_a_task_commits_from_the_session_that_waited_for_it(world, launcher):
     assert list((world.tmp_path / "standby").iterdir()) == []
 
 
+@pytest.mark.sampled(2, "standby")
 def test_a_standby_whose_session_dies_goes_and_is_nobodys_news(launcher):
     pid, java = launcher.standby()
     os.kill(java, 9)

@@ -138,6 +138,7 @@ def loaded(spark, name):
     return spark._jvm.java.lang.System.getProperty(name)
 
 
+@pytest.mark.sampled(2, "servers")
 def test_an_ordinary_server_is_used(opened, server):
     server.config = {"defaults": {"clients": "2"}, "overrides": {"prefix": "main", "x.unknown": "1"}}
     tables = opened()
@@ -146,6 +147,7 @@ def test_an_ordinary_server_is_used(opened, server):
     assert any(path.startswith("/v1/main/namespaces/s/tables/t") for _, path, _ in server.asked), "what it sends counts"
 
 
+@pytest.mark.sampled(2, "servers")
 def test_a_class_that_the_server_names_is_not_loaded(opened, server):
     for where in ("defaults", "overrides"):
         server.config = {where: {"io-impl": "org.apache.iceberg.inmemory.InMemoryFileIO"}}
@@ -191,6 +193,7 @@ def test_files_of_a_table_lie_at_no_closed_place(opened, server, place):
     assert refusal(tables.load, PLACE) in CLOSED
 
 
+@pytest.mark.sampled(2, "servers")
 def test_a_file_of_java_s_web_file_system_is_judged_when_it_is_opened(opened, spark, other, foreign_ports):
     """Places that stand in files of the table, and in no answer."""
     opened()
@@ -219,6 +222,7 @@ def test_the_same_holds_for_a_nessie_catalog(spark, server, tmp_path, foreign_po
     assert server.asked == []
 
 
+@pytest.mark.sampled(2, "servers")
 def test_the_same_holds_for_the_sockets_of_drivers_and_of_thrift(opened, spark, server, foreign_ports):
     """What JDBC's drivers and Hive's client are made of."""
     opened()
@@ -234,6 +238,7 @@ def test_the_same_holds_for_the_sockets_of_drivers_and_of_thrift(opened, spark, 
     assert server.asked == []
 
 
+@pytest.mark.sampled(2, "servers")
 def test_spark_calls_back_where_this_machine_is_closed(opened, spark):
     """Java's call of a function of Python's is a connection to this process."""
     opened()
@@ -248,6 +253,7 @@ def test_spark_calls_back_where_this_machine_is_closed(opened, spark):
     assert rows
 
 
+@pytest.mark.sampled(2, "servers")
 def test_a_table_in_an_open_folder_keeps_to_the_open_folders(spark, tmp_path):
     """Whoever writes into the folder, such as a file sink, writes the metadata of tables too."""
     root, outside = tmp_path / "open", tmp_path / "outside"

@@ -92,6 +92,7 @@ def mixed(stream, chance, live, count):
             live.clear()
 
 
+@pytest.mark.sampled(3, "files")
 @pytest.mark.parametrize("soft", [False, pytest.param(True, marks=pytest.mark.long)], ids=["hard", "soft"])
 @pytest.mark.parametrize("memory", [2**30, pytest.param(0, marks=pytest.mark.long)], ids=["index", "scan"])
 def test_random_batches_leave_the_rows_that_a_merge_in_memory_leaves(lake, tmp_path, memory, soft):
@@ -113,6 +114,7 @@ def test_random_batches_leave_the_rows_that_a_merge_in_memory_leaves(lake, tmp_p
     other.close()
 
 
+@pytest.mark.sampled(3, "files")
 def test_a_table_that_changes_hands_goes_on_by_either_way_and_is_not_read_again_for_each_batch(lake, monkeypatch):
     from cdcworker.connectors.warehouses.lake import iceberg_rows
 
@@ -133,6 +135,7 @@ def test_a_table_that_changes_hands_goes_on_by_either_way_and_is_not_read_again_
     assert len(rows) == 15
 
 
+@pytest.mark.sampled(3, "files")
 @pytest.mark.parametrize(
     ("form", "statement"),
     [
@@ -161,6 +164,7 @@ def test_a_table_of_another_form_is_left_to_sql(lake, form, statement):
     assert (before, len(lake.passes)) == (1, 1)
 
 
+@pytest.mark.sampled(3, "files")
 def test_a_partitioned_table_is_left_to_sql(lake):
     stream, writer = change_streams.Stream(1), lake.open()
     writer._spark()
@@ -174,6 +178,7 @@ def test_a_partitioned_table_is_left_to_sql(lake):
     assert not lake.passes
 
 
+@pytest.mark.sampled(3, "files")
 def test_many_batches_leave_few_files_and_what_was_deleted_is_in_none(lake):
     stream, writer = change_streams.Stream(1), lake.open()
     for number in range(2 * MERGED_FILES):
@@ -212,6 +217,7 @@ def test_a_table_that_somebody_compacts_between_two_batches_is_read_again(lake):
     assert contract.rows(writer, "id", "n") == [(0, 4), (1, 1), (2, 1), (3, 9)]
 
 
+@pytest.mark.sampled(3, "files")
 def test_of_two_that_commit_files_at_once_one_is_refused_and_leaves_none_behind(lake):
     stream, writer = change_streams.Stream(1), lake.open()
     stream.insert(change_streams.NARROW, (1, 1, "a", "b"))
@@ -228,6 +234,7 @@ def test_of_two_that_commit_files_at_once_one_is_refused_and_leaves_none_behind(
     assert sorted(lake.folder.rglob("public/orders/data/*.parquet")) == before
 
 
+@pytest.mark.sampled(3, "files")
 def test_a_file_says_of_its_columns_what_iceberg_says(lake):
     decimal = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
     zoned = {"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"}

@@ -330,6 +330,7 @@ class Lake(contract.ByHand, contract.Contract):
         ]
 
 
+@pytest.mark.sampled(3, "Iceberg")
 @long_but_for(QUICK, contract.Contract, contract.ByHand)
 class TestIceberg(Lake):
     by_files = True

@@ -85,11 +85,9 @@ class TestPostgres(contract.ByHand, contract.Contract):
     more: ClassVar = {}
 
     @pytest.fixture
-    def dsn(self, postgres):
-        name = postgres.create_database()
-        self._dsn = postgres.dsn(name)
-        yield self._dsn
-        postgres.drop_database(name)
+    def dsn(self, emptied):
+        self._dsn = emptied
+        return emptied
 
     def drop_table(self, writer):
         """And its offsets are reset."""

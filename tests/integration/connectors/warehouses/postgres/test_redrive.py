@@ -71,10 +71,8 @@ class Sink(contract.Sink):
 
 
 @pytest.fixture(scope="module")
-def dsn(postgres):
-    name = postgres.create_database()
-    yield postgres.dsn(name)
-    postgres.drop_database(name)
+def dsn(shared_database):
+    return shared_database
 
 
 @pytest.fixture

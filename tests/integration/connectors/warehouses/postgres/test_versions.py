@@ -27,18 +27,13 @@ pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture(scope="module")
-def dsn(postgres):
-    name = postgres.create_database()
-    yield postgres.dsn(name)
-    postgres.drop_database(name)
+def dsn(shared_database):
+    return shared_database
 
 
 @pytest.fixture
-def clean(dsn):
-    execute(dsn, "set client_min_messages = warning")
-    execute(dsn, "drop schema if exists _cdcworker, public cascade")
-    execute(dsn, "create schema public")
-    return dsn
+def clean(emptied):
+    return emptied
 
 
 def execute(dsn, text, values=()):

@@ -27,10 +27,8 @@ pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture
-def dsn(postgres):
-    name = postgres.create_database()
-    yield postgres.dsn(name)
-    postgres.drop_database(name)
+def dsn(emptied):
+    return emptied
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ MATRIX = pytest.mark.parametrize("required", [False, True], ids=["optional", "re
 ALL_MODES = pytest.mark.parametrize("mode", MODES)
 
 
+@pytest.mark.sampled(3)
 @ALL_MODES
 @MATRIX
 def test_stock_deserializers_read_extremes_of_every_type(mode, required):
@@ -29,6 +30,7 @@ def test_stock_deserializers_read_extremes_of_every_type(mode, required):
     assert [row["id"] for row in found] == list(range(len(MOMENTS)))
 
 
+@pytest.mark.sampled(3)
 @ALL_MODES
 @MATRIX
 def test_extremes_of_every_type_are_values_of_what_it_means(mode, required):
@@ -38,6 +40,7 @@ def test_extremes_of_every_type_are_values_of_what_it_means(mode, required):
             assert means(["null", column.type] if column.optional else column.type, value), column
 
 
+@pytest.mark.sampled(3)
 @ALL_MODES
 @MATRIX
 def test_connects_json_of_extremes_is_read_by_its_own_schema(mode, required):
@@ -45,6 +48,7 @@ def test_connects_json_of_extremes_is_read_by_its_own_schema(mode, required):
     assert len([read_connect(value) for value in stream.values(*extremes(stream))]) == len(MOMENTS)
 
 
+@pytest.mark.sampled(3)
 @needs_native
 @pytest.mark.parametrize(("mode", "out_of_range"), [(mode, how) for mode in MODES for how in ("clamp", "exact")])
 @MATRIX

@@ -79,4 +79,6 @@ def test_keys_of_others_in_the_topic_of_offsets_are_passed_over(monkeypatch):
             pass
 
     monkeypatch.setattr("cdcworker.coordinator.kafka.compacted_log.KafkaCompactedLog", Log)
-    assert OffsetsTopic("kafka:9092", "offsets").offset("shop") == {"partition": {"server": "s"}, "offset": {"lsn": 8}}
+    assert OffsetsTopic("kafka:9092", "offsets").stored_offsets("shop") == [
+        {"partition": {"server": "s"}, "offset": {"lsn": 8}}
+    ]

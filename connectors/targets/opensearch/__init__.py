@@ -1,0 +1,1 @@
+"""How do records become documents of OpenSearch or Elasticsearch?"""

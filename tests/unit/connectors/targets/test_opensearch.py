@@ -1,0 +1,140 @@
+"""The sink into OpenSearch without a server: what configs say, names, mappings, pieces of JSON, and what answers mean."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import pytest
+from cdcworker.connectors.record_sink.config import settings_of
+from cdcworker.connectors.registry.shipped import PLUGINS
+from cdcworker.connectors.targets.opensearch import raw_json
+from cdcworker.connectors.targets.opensearch.config import AIVEN, CONFIG_DEF, CONFLUENT, engine_of, nulls_of
+from cdcworker.connectors.targets.opensearch.documents import DocumentRules, DocumentWriter
+from cdcworker.connectors.targets.opensearch.errors import current_version, item_error
+from cdcworker.connectors.targets.opensearch.indexes import missing
+from cdcworker.connectors.targets.opensearch.server_checks import DEFAULT_MS, duration_ms
+from cdcworker.connectors.targets.rows import Row
+from cdcworker.connectors.transforms.data import ConnectSchema, struct
+from cdcworker.schemas.errors import CdcError
+from hypothesis import given
+from hypothesis import strategies as st
+
+GIVEN = {"topics": "shop.Orders", "connection.url": "https://search.example:9200"}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def errors(**more):
+    given = GIVEN | {name.replace("__", "."): value for name, value in more.items()}
+    return {one.name: one.errors for one in CONFIG_DEF.validate(given) if one.errors}
+
+
+def test_configs_of_other_sinks():
+    plugin = next(one for one in PLUGINS if one.name == "opensearch")
+    assert set(plugin.aliases) == {*CONFLUENT, *AIVEN}
+    parsed = CONFIG_DEF.parse(
+        GIVEN
+        | {"batch.size": "77", "linger.ms": "0", "max.in.flight.requests": "9", "flush.timeout.ms": "1500"}
+        | {"connection.timeout.ms": "11", "read.timeout.ms": "12", "index.write.method": "upsert", "type.name": "_doc"}
+    )
+    settings = engine_of(parsed, settings_of(parsed, 500))
+    assert (settings.linger_s, settings.lanes, settings.target_timeout_s) == (0.0, 9, 1.5)
+    assert (parsed["http.connect.timeout.ms"], parsed["http.request.timeout.ms"]) == (11, 12)
+    assert parsed["write.method"] == "UPSERT"
+    assert [nulls_of(parsed, name) for name in (CONFLUENT[0], AIVEN[0], "opensearch")] == ["fail", "ignore", "delete"]
+
+
+@pytest.mark.parametrize(
+    ("more", "key"),
+    [
+        ({"topics": "a.B,a.b"}, "index.name.template"),
+        ({"topics": "_internal"}, "index.name.template"),
+        ({"index__name__template": "${nothing}"}, "index.name.template"),
+        ({"connection__url": "https://u:p@search.example"}, "connection.url"),
+        ({"connection__url": "https://search.example/path"}, "connection.url"),
+        ({"connection__url": "https://a.example,http://b.example"}, "connection.url"),
+        ({"connection__username": "u"}, "connection.password"),
+        ({"connection__token": "t", "connection__api__key": "k"}, "connection.api.key"),
+        ({"topic__to__external__resource__mapping": "t:UPPER"}, "topic.to.external.resource.mapping"),
+        ({"write__method": "merge"}, "write.method"),
+        ({"versions__index": "_own"}, "versions.index"),
+    ],
+)
+def test_what_is_wrong_is_said_at_its_key(more, key):
+    assert list(errors(**more)) == [key]
+
+
+def test_several_topics_may_be_one_index_where_the_template_says_so():
+    assert errors(topics="a,b", index__name__template="all") == {}
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=5))
+def test_members_stand_in_the_text_as_they_are(value):
+    found = raw_json.members(json.dumps(value, indent=1))
+    assert {name: json.loads(text) for name, text in found.items()} == value
+
+
+def test_numbers_keep_their_digits():
+    text = '{"docs": [ {"a" : 1.10, "b":123456789012345678901234567890.10}, [] ]}'
+    first, second = raw_json.items(raw_json.members(text)["docs"])
+    assert raw_json.members(first) == {"a": "1.10", "b": "123456789012345678901234567890.10"}
+    assert second == "[]"
+    for bad in ("", "[1", '{"a" 1}', '{"a":1 "b":2}', "7"):
+        with pytest.raises(ValueError, match=r".*"):
+            (raw_json.members if "{" in bad else raw_json.items)(bad)
+
+
+def test_fields_that_are_missing_are_added_at_each_depth():
+    present = {"a": {"type": "text"}, "s": {"properties": {"x": {"type": "long"}}}}
+    wanted = {
+        "a": {"type": "long"},
+        "b": {"type": "date"},
+        "s": {"properties": {"x": {"type": "text"}, "y": {"type": "long"}}},
+    }
+    assert missing(wanted, present) == {"b": {"type": "date"}, "s": {"properties": {"y": {"type": "long"}}}}
+    assert missing(present, present) == {}
+
+
+def test_errors_tell_no_value():
+    reason = (
+        "failed to parse field [n] of type [integer] in document with id 'secret'. Preview of field's value: 'secret'"
+    )
+    error = item_error(400, {"type": "mapper_parsing_exception", "reason": reason}, ("id", "n"))
+    assert (error.code, dict(error.where)) == ("sink.mapping_conflict", {"field": "n"})
+    hidden = item_error(400, {"type": "mapper_parsing_exception", "reason": "failed to parse field [secret.x]"}, ("n",))
+    strange = item_error(400, {"type": "Secret: 7", "reason": ["secret"]}, ())
+    for one in (error, hidden, strange):
+        assert "secret" not in str(one).lower()
+    conflict = {
+        "reason": "[current version [9]]: version conflict, current version [5] is higher or equal to the one provided [3]"
+    }
+    assert current_version(conflict) == 5
+
+
+def test_values_that_are_none_of_their_type_are_refused():
+    schema = struct(
+        ("v", ConnectSchema("string", optional=True, name="io.debezium.data.Json")),
+        ("d", ConnectSchema("int32", optional=True, name="io.debezium.time.Date")),
+        ("n", struct(("scale", ConnectSchema("int32")), ("value", ConnectSchema("bytes")), name="io.debezium.data.VariableScaleDecimal", optional=True)),
+    )  # fmt: skip
+    writer = DocumentWriter(DocumentRules())
+    value = {"v": '{"a":\n1.10}', "d": 0, "n": {"scale": 2, "value": (12345).to_bytes(2, "big")}}
+    text = writer.document(Row(schema, value))
+    assert text == '{"v":{"a": 1.10},"d":"1970-01-01","n":123.45}'
+    assert json.loads(text, parse_float=Decimal)["n"] == Decimal("123.45")
+    for name, bad in (("v", "{secret"), ("d", "secret"), ("n", {"scale": 2})):
+        with pytest.raises(CdcError) as error:
+            writer.document(Row(schema, {name: bad}))
+        assert error.value.code == "sink.record_refused"
+        assert "secret" not in str(error.value)
+    assert writer.document(Row(schema, {})) == '{"v":null,"d":null,"n":null}'
+
+
+def test_durations():
+    assert [duration_ms(text) for text in ("60s", "1h", "250ms", "2d", None, "-1")] == [
+        60_000, 3_600_000, 250, 172_800_000, DEFAULT_MS, DEFAULT_MS,
+    ]  # fmt: skip
