@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from cdcworker.connectors.api.plugin_errors import RecordRefused
-from cdcworker.connectors.api.small_source import RowOp, SourceRecord
+from cdcworker.connectors.api.small_source import SourceRecord
 from cdcworker.connectors.http_source.items import ItemTable, moment
+from cdcworker.connectors.kit.list_comparison import compared, digests_of
 from cdcworker.schemas.change import JsonObject
 
-DIGEST_BYTES: Final = 9
-DIGEST_CHARS: Final = 12
 EDGE_MAX: Final = 3_000
 """So many items with one value of the cursor field are remembered: the position is bounded."""
 NUMBER_CHARS_MAX: Final = 100
 MARK_CHARS_MAX: Final = 1_000
 Rank = tuple[str, Any]
-
-
-def digest(value: Any) -> str:
-    """Returns a short text that two values of JSON share when they are equal."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return base64.b64encode(hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +45,8 @@ class Marks:
 
 def marks_of(cursor: JsonObject) -> Marks:
     """Returns the marks of a stored cursor; those of another kind of cursor are none. ValueError for what is no cursor."""
-    seen, edge = (_digests(cursor.get(name, "")) for name in ("seen", "edge"))
+    seen, edge = (digests_of(cursor.get(name, "")) for name in ("seen", "edge"))
     return Marks(cursor.get("since"), seen, cursor.get("high"), edge)
-
-
-def _digests(text: Any) -> frozenset[str]:
-    if not isinstance(text, str) or len(text) % DIGEST_CHARS:
-        raise ValueError("no list of digests")
-    return frozenset(text[at : at + DIGEST_CHARS] for at in range(0, len(text), DIGEST_CHARS))
 
 
 def behind(marks: Marks, found: Sequence[tuple[Any, str]]) -> tuple[Marks, Sequence[bool]]:
@@ -102,16 +86,7 @@ def changes_of_list(
     table: ItemTable, known: Mapping[str, str] | None, items: Sequence[Any]
 ) -> tuple[Mapping[str, str], Sequence[SourceRecord]]:
     """Returns the digests of a whole list by key, and what has changed since `known`; None: it was never read."""
-    records: list[SourceRecord] = []
-    found: dict[str, str] = {}
-    for item in items:
-        raw = table.raw(item)
-        key, mark = json.dumps(table.raw_key(item), separators=(",", ":")), digest(raw)
-        before = found.get(key, (known or {}).get(key))
-        found[key] = mark
-        if before != mark:
-            op: RowOp = "r" if known is None else "c" if before is None else "u"
-            records.append(SourceRecord(table.name, table.row(raw), op))
-    gone = [key for key in known or {} if key not in found]
-    records += [SourceRecord(table.name, table.key_row(json.loads(key)), "d") for key in gone]
-    return found, records
+    raws = [table.raw(item) for item in items]
+    found, changes = compared(known, [(table.raw_key(item), raw) for item, raw in zip(items, raws, strict=True)])
+    rows = [table.key_row(change.key) if change.at is None else table.row(raws[change.at]) for change in changes]
+    return found, [SourceRecord(table.name, row, change.op) for row, change in zip(rows, changes, strict=True)]

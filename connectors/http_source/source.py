@@ -10,11 +10,12 @@ from typing import Any, Final, NamedTuple
 
 from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.api.kit import Misconfigured, SourcePage, SourcePlace, SourceRecord, SourceTable
-from cdcworker.connectors.http_source.changed_rows import Marks, behind, changes_of_list, digest, marks_of
+from cdcworker.connectors.http_source.changed_rows import Marks, behind, changes_of_list, marks_of
 from cdcworker.connectors.http_source.items import proposed, table_of
 from cdcworker.connectors.http_source.pages import COUNTED, PARAMETERS, ElsewhereError, Paging, judged
 from cdcworker.connectors.http_source.pointers import parse_pointer, value_at
 from cdcworker.connectors.http_source.requests import ANSWER_UNEXPECTED, OTHER_SERVER, Requests
+from cdcworker.connectors.kit.list_comparison import LIST_BYTES_MAX, LIST_ROWS_MAX, digest, is_too_long
 from cdcworker.connectors.kit.rows import RowShape
 from cdcworker.connectors.network.http_client import Answer
 from cdcworker.schemas.change import JsonObject
@@ -34,9 +35,6 @@ LIST_TOO_LONG: Final = declare(
     "A list is too long to be compared with what it was",
     "Set http.cursor.field, and http.cursor.parameter where the API has one: then only what has changed is read.",
 )
-LIST_BYTES_MAX: Final = 95_000
-"""What a position takes of keys and digests."""
-LIST_ITEMS_MAX: Final = 5_000
 LIST_S_MAX: Final = 40.0
 """A list is read by one call: a task that makes no step for a minute is killed."""
 GONE: Final = (400, 404, 410)
@@ -173,13 +171,13 @@ class HttpItems:
             read = self._page(target)
             items += read.items
             target = read.next
-            if len(items) > LIST_ITEMS_MAX or time.monotonic() > deadline:
-                text = f"the list has more than {LIST_ITEMS_MAX} items, or takes longer than {LIST_S_MAX:.0f} s to read"
+            if len(items) > LIST_ROWS_MAX or time.monotonic() > deadline:
+                text = f"the list has more than {LIST_ROWS_MAX} items, or takes longer than {LIST_S_MAX:.0f} s to read"
                 raise CdcError(LIST_TOO_LONG, text, where={"key": "http.cursor.field"})
             if self._place.stopping():
                 return SourcePage([], cursor)
         rows, records = changes_of_list(self._table, known, items)
-        if len(json.dumps(rows)) > LIST_BYTES_MAX:
+        if is_too_long(rows):
             text = f"keys and digests of the list have more than {LIST_BYTES_MAX} bytes"
             raise CdcError(LIST_TOO_LONG, text, where={"key": "http.cursor.field"})
         return SourcePage(records, {"rows": dict(rows)})

@@ -78,6 +78,13 @@ PLUGINS: Final = (
         title="Items of a JSON API",
     ),
     Plugin(
+        "query",
+        "source",
+        "cdcworker.connectors.query_source.connector:QuerySource",
+        ("io.confluent.connect.jdbc.JdbcSourceConnector", "JdbcSourceConnector", "JdbcSource"),
+        "Rows of a query of a SQLite file",
+    ),
+    Plugin(
         "http-sink",
         "sink",
         "cdcworker.connectors.targets.http.connector:HttpSink",

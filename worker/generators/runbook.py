@@ -17,6 +17,10 @@ BINLOG: Final = (
     "The stored position stays at the last committed Kafka transaction: nothing is lost while the server still has its binary"
     " log from there on, and nothing is delivered twice when the task goes on."
 )
+QUERY: Final = (
+    "The stored position stays at the last page of rows that Kafka has committed. The database was only read: the rows from"
+    " that position on are read when the task goes on."
+)
 GAP: Final = (
     "Everything up to the stored position is delivered and stays. The task halts rather than go on behind a gap, and it"
     " never starts from now by itself."
@@ -170,6 +174,8 @@ BY_KIND: Final[Mapping[tuple[str, str], str]] = {
     ("postgres", "data"): TABLE,
     ("postgres", "internal"): SOURCE,
     ("postgres", "transient"): SOURCE,
+    ("query", "config"): QUERY,
+    ("query", "data"): QUERY,
     ("quickstart", "config"): NOT_STARTED,
     ("quickstart", "environment"): "Everything that it made is in one folder of its own, which goes when it ends.",
     ("rest", "config"): NOTHING_DONE,

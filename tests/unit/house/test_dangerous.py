@@ -26,6 +26,13 @@ EXCEPTION = re.compile(r"# noqa: [^#]*\bS\d{3}\b,?(.*)")
 QUOTING = ("ident", "quote", "literal", "join")
 QUOTED = frozenset({"target.name"})
 """Composed of quoted parts where it is defined."""
+USERS_OWN = {
+    (
+        "connectors/query_source/sqlite.py",
+        "self._query",
+    ): "the query that the source is to run; a view takes one SELECT and nothing else",
+}
+"""Texts of SQL that a config gives to be run, and what bounds them."""
 
 
 def name_of(node: ast.expr) -> str:
@@ -85,6 +92,8 @@ def test_sql_is_not_put_together_from_bare_values() -> None:
                 value = part.value
                 called = name_of(value.func).rpartition(".")[2] if isinstance(value, ast.Call) else ""
                 constant = name_of(value).rpartition(".")[2].isupper()
+                if (place, name_of(value)) in USERS_OWN:
+                    continue
                 if not (constant or name_of(value) in QUOTED or any(word in called for word in QUOTING)):
                     found.append(f"{place}:{part.lineno}")
     assert found == []
