@@ -42,13 +42,13 @@ def compared(
     known: Mapping[str, str] | None, rows: Sequence[tuple[Sequence[Any], Any]]
 ) -> tuple[Mapping[str, str], Sequence[ListChange]]:
     """Returns the digests of a whole list by key, and what has changed since `known`; None: it was never read. `rows` are pairs of
-    a key, which JSON has to have, and a value."""
+    a key, which JSON has to have, and a value; of several with one key the last one counts."""
     changes: list[ListChange] = []
     found: dict[str, str] = {}
-    for at, (key, value) in enumerate(rows):
-        name, mark = json.dumps(list(key), separators=(",", ":")), digest(value)
-        before = found.get(name, (known or {}).get(name))
-        found[name] = mark
+    last = {json.dumps(list(key), separators=(",", ":")): at for at, (key, _) in enumerate(rows)}
+    for name, at in sorted(last.items(), key=lambda item: item[1]):
+        (key, value), before = rows[at], (known or {}).get(name)
+        mark = found[name] = digest(value)
         if before != mark:
             changes.append(ListChange("r" if known is None else "c" if before is None else "u", key, at))
     changes += [ListChange("d", json.loads(name), None) for name in known or {} if name not in found]

@@ -176,7 +176,10 @@ def moved(settings: MySqlSettings, stored: StoredPosition, to: str) -> Translate
         log = ServerLog(settings, catalog, facts)
         before = _stored_point(stored, facts)
         point, notes = _behind_the_next(log, before, stored) if to == SKIP else (_found(log, to), [])
-        notes += [] if to == SKIP else _notes(log, before, point, stored)
+        if to != SKIP:
+            notes += _notes(log, before, point, stored)
+            is_early = to not in MEANINGS and time_of(to) is not None and point == log.beginning(0)
+            notes += ["the log holds no transaction of before this time"] if is_early else []
     found = replace(
         stored,
         server=facts.identity if point.place.file else "",
@@ -217,7 +220,7 @@ def _found(log: ServerLog, to: str) -> LogPoint:
         if file in log.sizes and position.isdecimal():
             return _at_place(log, file, int(position))
         wanted = parse_gtids(to, is_mariadb=log.facts.is_mariadb)
-        if not wanted:
+        if not wanted or not log.facts.has_gtids:
             raise ValueError(WANTED)
     except (ValueError, CdcError) as exc:
         if isinstance(exc, CdcError) and exc.code != e.GTID_INVALID:
@@ -271,6 +274,15 @@ def _only(gtids: Gtids) -> OwnGtid | None:
     return (intervals[0][0], intervals[0][1][0]) if is_one else None
 
 
+def _joined(point: LogPoint, before: LogPoint) -> LogPoint:
+    """Returns the point with what lay before another one too: after a failover a log may have transactions in another order."""
+    if isinstance(point.gtids, MariaDbPosition) and isinstance(before.gtids, MariaDbPosition):
+        gtids: Gtids = point.gtids.union(before.gtids)
+    else:
+        gtids = _union(point.gtids, before.gtids)
+    return point if gtids == point.gtids else LogPoint(gtids, NO_PLACE)
+
+
 # -- what that means --------------------------------------------------------------------------------------------------
 
 
@@ -283,7 +295,10 @@ def _behind_the_next(log: ServerLog, before: LogPoint | None, stored: StoredPosi
         if one.rows and not before.is_behind(one):
             walk.go_past(one)
             rest = [f"{stored.part.rows} of them were handed on already"] if stored.part else []
-            return walk.point(), [f"transaction {one.name} is missed, with {changes_text(one.rows)}", *rest]
+            return _joined(walk.point(), before), [
+                f"transaction {one.name} is missed, with {changes_text(one.rows)}",
+                *rest,
+            ]
     raise CdcError(NOT_THERE, "no transaction waits behind the position", where={"gtids": str(before.gtids)})
 
 

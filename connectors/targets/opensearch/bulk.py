@@ -69,7 +69,10 @@ def send(client: SearchClient, writes: Sequence[Write], refresh: str, *, tells_t
     items = found.get("items", []) if isinstance(found, dict) else []
     if len(items) != len(writes):
         raise TargetUnavailable(TARGET_UNAVAILABLE, "the server's answer does not tell of each document")
-    return [_failure(write, next(iter(item.values())), tells_topics) for write, item in zip(writes, items, strict=True)]
+    said = [next(iter(item.values()), None) if isinstance(item, dict) else None for item in items]
+    if not all(isinstance(one, dict) and isinstance(one.get("status"), int) for one in said):
+        raise TargetUnavailable(TARGET_UNAVAILABLE, "the server's answer is not one to a bulk request")
+    return [_failure(write, one, tells_topics) for write, one in zip(writes, said, strict=True)]
 
 
 def _failure(write: Write, said: Mapping[str, Any], tells_topics: bool) -> CdcError | None:

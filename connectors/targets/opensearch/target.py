@@ -34,6 +34,8 @@ _EVENT: Final[Mapping[str, Any]] = {
     "key": {"type": "object", "enabled": False},
 }
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLIS_MAX: Final = 253_402_300_799_999
+"""The end of the year 9999: Kafka takes any number for a time."""
 DROPPED: Final = ("warn", "ignore")
 
 
@@ -149,11 +151,11 @@ class OpenSearchTarget:
             return None
         index = self._names.of(record)
         self._prepare(index, record, record.value_schema)
-        moment = f'"@timestamp":"{_moment(record.timestamp_ms)}",' if self._streams else ""
-        text = self._event_text(record)
-        if moment:
-            text = "{" + moment.rstrip("," if text == "{}" else "") + text[1:]
-        return Write("create", index, names.shortened(record.id), text=text, fields=self._told_names(record))
+        text, told = self._event_text(record), self._told_names(record)
+        has_own = self._content == "value" and "@timestamp" in told
+        if self._streams and not has_own:
+            text = f'{{"@timestamp":"{moment(record.timestamp_ms)}"' + ("" if text == "{}" else ",") + text[1:]
+        return Write("create", index, names.shortened(record.id), text=text, fields=told)
 
     def _told_names(self, record: TargetRecord) -> Sequence[str]:
         return _names_of(record.value) if self._content == "value" else ("key", "value")
@@ -222,5 +224,6 @@ def _warn_of(record: str, error: CdcError) -> None:
     log.warning("record is dropped record=%s error=%s", record, error)
 
 
-def _moment(millis: int) -> str:
-    return (_EPOCH + timedelta(milliseconds=max(0, millis))).isoformat(timespec="milliseconds")
+def moment(millis: int) -> str:
+    """Returns a time that Kafka has of a record as the server takes it."""
+    return (_EPOCH + timedelta(milliseconds=min(max(0, millis), _MILLIS_MAX))).isoformat(timespec="milliseconds")

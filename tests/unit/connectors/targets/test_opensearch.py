@@ -6,14 +6,17 @@ import json
 from decimal import Decimal
 
 import pytest
+from cdcworker.connectors.api.record_target import TargetUnavailable
 from cdcworker.connectors.record_sink.config import settings_of
 from cdcworker.connectors.registry.shipped import PLUGINS
 from cdcworker.connectors.targets.opensearch import raw_json
+from cdcworker.connectors.targets.opensearch.bulk import Write, send
 from cdcworker.connectors.targets.opensearch.config import AIVEN, CONFIG_DEF, CONFLUENT, engine_of, nulls_of
 from cdcworker.connectors.targets.opensearch.documents import DocumentRules, DocumentWriter
 from cdcworker.connectors.targets.opensearch.errors import current_version, item_error
 from cdcworker.connectors.targets.opensearch.indexes import missing
 from cdcworker.connectors.targets.opensearch.server_checks import DEFAULT_MS, duration_ms
+from cdcworker.connectors.targets.opensearch.target import moment
 from cdcworker.connectors.targets.rows import Row
 from cdcworker.connectors.transforms.data import ConnectSchema, struct
 from cdcworker.schemas.errors import CdcError
@@ -138,3 +141,25 @@ def test_durations():
     assert [duration_ms(text) for text in ("60s", "1h", "250ms", "2d", None, "-1")] == [
         60_000, 3_600_000, 250, 172_800_000, DEFAULT_MS, DEFAULT_MS,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "items", [[], [{}], ["taken"], [{"index": None}], [{"index": {"status": "201"}}], [{"index": {"status": 201}}] * 2]
+)
+def test_an_answer_that_does_not_tell_of_each_document_is_no_answer(items):
+    class Odd:
+        def ask(self, *_arguments, **_more):
+            return self
+
+        def json(self):
+            return {"items": items}
+
+    with pytest.raises(TargetUnavailable):
+        send(Odd(), [Write("index", "i", "1", 7, text="{}")], "false", tells_topics=True)
+
+
+@pytest.mark.parametrize(
+    ("millis", "text"), [(-1, "1970-01-01T00:00:00.000+00:00"), ((1 << 63) - 1, "9999-12-31T23:59:59.999+00:00")]
+)
+def test_times_of_records_are_times_that_the_server_takes(millis, text):
+    assert moment(millis) == text

@@ -105,8 +105,9 @@ def test_a_time_lies_before_the_transactions_that_commit_at_it_or_later(stopped:
     assert found.notes[0].startswith(MISSED)
     assert goes_on(stopped, found.content, 1) == [6]
     assert moved(stopped, "2999-01-31T12:00:00+01:00").content["gtids"] == str(logged.position())
-    early = moved(stopped, "1999-01-31T12:00:00Z").content
-    assert early["file"] == logged.ask("show binary logs")[0][0]
+    early = moved(stopped, "1999-01-31T12:00:00Z")
+    assert early.content["file"] == logged.ask("show binary logs")[0][0]
+    assert early.notes[-1] == "the log holds no transaction of before this time"
 
 
 def test_what_comes_again_comes_behind_all_that_came_before(stopped: Reading) -> None:
