@@ -69,10 +69,15 @@ def send(client: SearchClient, writes: Sequence[Write], refresh: str, *, tells_t
     items = found.get("items", []) if isinstance(found, dict) else []
     if len(items) != len(writes):
         raise TargetUnavailable(TARGET_UNAVAILABLE, "the server's answer does not tell of each document")
-    said = [next(iter(item.values()), None) if isinstance(item, dict) else None for item in items]
-    if not all(isinstance(one, dict) and isinstance(one.get("status"), int) for one in said):
+    return [_failure(write, _said_of(item), tells_topics) for write, item in zip(writes, items, strict=True)]
+
+
+def _said_of(item: Any) -> Mapping[str, Any]:
+    """Returns what an item of the answer says, whatever the write was."""
+    said = next(iter(item.values()), None) if isinstance(item, dict) else None
+    if not isinstance(said, dict) or not isinstance(said.get("status"), int):
         raise TargetUnavailable(TARGET_UNAVAILABLE, "the server's answer is not one to a bulk request")
-    return [_failure(write, one, tells_topics) for write, one in zip(writes, said, strict=True)]
+    return said
 
 
 def _failure(write: Write, said: Mapping[str, Any], tells_topics: bool) -> CdcError | None:
