@@ -23,6 +23,14 @@ BASIS = {
     "datagen": {"topic.prefix": "shop"},
     "file": {"file": "/tmp/f", "topic": "t"},
     "http": {"topic.prefix": "shop", "http.url": "https://api.example/", "http.table": "t", "http.key": "id"},
+    "query": {
+        "topic.prefix": "shop",
+        "connection.url": "jdbc:sqlite:/tmp/f.db",
+        "query": "select id from t",
+        "query.table": "t",
+        "query.key": "id",
+        "mode": "diff",
+    },
 }
 A = "topic.creation.a."
 
