@@ -24,6 +24,20 @@ def contains(one: Gtids, other: Gtids) -> bool:
     return isinstance(other, GtidSet) and one.contains(other)
 
 
+def holds(gtids: Gtids, own: OwnGtid) -> bool:
+    """Returns whether one transaction is among these."""
+    if isinstance(own, MariaDbGtid):
+        return isinstance(gtids, MariaDbPosition) and gtids.holds(own)
+    return isinstance(gtids, GtidSet) and gtids.holds(*own)
+
+
+def union(one: Gtids, other: Gtids) -> Gtids:
+    """Returns the transactions of both, which are of one product."""
+    if isinstance(one, MariaDbPosition):
+        return one.union(other) if isinstance(other, MariaDbPosition) else one
+    return one.union(other) if isinstance(other, GtidSet) else one
+
+
 class ExecutedGtids:
     """Putting sets together costs as much as they have parts, so it is done when somebody asks."""
 

@@ -13,9 +13,8 @@ from cdcworker.connectors.api.source import EARLIEST, MEANINGS, NOW, SKIP, Trans
 from cdcworker.connectors.capture.moved_positions import TIME_FORM, TransactionSum, changes_text, time_of
 from cdcworker.connectors.mysql import errors as e
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
-from cdcworker.connectors.mysql.gtid.executed import ExecutedGtids, Gtids, OwnGtid, contains, parse_gtids
-from cdcworker.connectors.mysql.gtid.mariadb import MariaDbGtid, MariaDbPosition
-from cdcworker.connectors.mysql.gtid.mysql import GtidSet
+from cdcworker.connectors.mysql.gtid.executed import ExecutedGtids, Gtids, OwnGtid, contains, holds, parse_gtids, union
+from cdcworker.connectors.mysql.gtid.mariadb import MariaDbPosition
 from cdcworker.connectors.mysql.server.facts import ServerFacts, read_facts
 from cdcworker.connectors.mysql.server.log_files import file_number, log_end, log_files
 from cdcworker.connectors.mysql.server.steady_connection import SteadyConnection, translated
@@ -60,16 +59,6 @@ class LogPoint:
         return holds(self.gtids, one.own)
 
 
-def holds(gtids: Gtids, own: OwnGtid) -> bool:
-    if isinstance(own, MariaDbGtid):
-        return isinstance(gtids, MariaDbPosition) and gtids.holds(own)
-    return isinstance(gtids, GtidSet) and gtids.holds(*own)
-
-
-def _union(one: Gtids, other: Gtids | None) -> Gtids:
-    return one.union(other) if isinstance(one, GtidSet) and isinstance(other, GtidSet) else one
-
-
 class ServerLog:
     """The files of a server's log, as they are at the first look, and the transactions in them."""
 
@@ -88,17 +77,16 @@ class ServerLog:
         return list(self.sizes)
 
     @cached_property
-    def removed(self) -> Gtids | None:
+    def removed(self) -> Gtids:
         """MySQL: transactions that are in no file any more, or never were; a file need not say so."""
-        if self.facts.is_mariadb or not self.facts.has_gtids:
-            return None
-        ((text,),) = self._catalog.ask("select @@global.gtid_purged")
-        return parse_gtids(str(text or ""), is_mariadb=False)
+        is_told = self.facts.has_gtids and not self.facts.is_mariadb
+        text = self._catalog.ask("select @@global.gtid_purged")[0][0] if is_told else ""
+        return parse_gtids(str(text or ""), is_mariadb=self.facts.is_mariadb)
 
     def head(self, index: int) -> FileHead:
         if index not in self._heads:
             found = head_of(self._settings, self.files[index])
-            self._heads[index] = FileHead(found.made, _union(found.before, self.removed))
+            self._heads[index] = FileHead(found.made, union(found.before, self.removed))
         return self._heads[index]
 
     def beginning(self, index: int) -> LogPoint:
@@ -276,10 +264,7 @@ def _only(gtids: Gtids) -> OwnGtid | None:
 
 def _joined(point: LogPoint, before: LogPoint) -> LogPoint:
     """Returns the point with what lay before another one too: after a failover a log may have transactions in another order."""
-    if isinstance(point.gtids, MariaDbPosition) and isinstance(before.gtids, MariaDbPosition):
-        gtids: Gtids = point.gtids.union(before.gtids)
-    else:
-        gtids = _union(point.gtids, before.gtids)
+    gtids = union(point.gtids, before.gtids)
     return point if gtids == point.gtids else LogPoint(gtids, NO_PLACE)
 
 
@@ -288,9 +273,10 @@ def _joined(point: LogPoint, before: LogPoint) -> LogPoint:
 
 def _behind_the_next(log: ServerLog, before: LogPoint | None, stored: StoredPosition) -> tuple[LogPoint, list[str]]:
     """Returns the point behind the first transaction with rows that was not handed on to its end."""
-    if before is None or not _has_all_behind(log, before):
+    file = None if before is None else _file_of(log, before)
+    if before is None or file is None:
         raise CdcError(NOT_THERE, "the server's log does not have what comes behind the position")
-    walk = log.walk(_file_of(log, before) or 0)
+    walk = log.walk(file)
     for one in walk:
         if one.rows and not before.is_behind(one):
             walk.go_past(one)
@@ -307,7 +293,7 @@ def _notes(log: ServerLog, before: LogPoint | None, point: LogPoint, stored: Sto
     if before is None:
         return ["what is missed or comes again cannot be told: the position is one of another server"]
     files = [_file_of(log, before), _file_of(log, point)]
-    notes = [] if _has_all_behind(log, before) else ["what the server has removed from its log is missed"]
+    notes = [] if files[0] is not None else ["what the server has removed from its log is missed"]
     missed, again = TransactionSum("missed"), TransactionSum("handed on again")
     deadline = time.monotonic() + COUNT_S_MAX
     for one in log.walk(min(index or 0 for index in files)):
@@ -330,10 +316,6 @@ def _file_of(log: ServerLog, point: LogPoint) -> int | None:
         return log.last_file(lambda head: contains(point.gtids, head.before))
     number = file_number(point.place.file)
     return next((index for index, file in enumerate(log.files) if file_number(file) == number), None)
-
-
-def _has_all_behind(log: ServerLog, point: LogPoint) -> bool:
-    return _file_of(log, point) is not None
 
 
 def _holds_part(point: LogPoint, stored: StoredPosition) -> bool:
