@@ -26,7 +26,7 @@ from hypothesis import HealthCheck, settings
 from tests import sampling
 from tests.lanes import RUNNING_FOLDER
 from tests.process_state import unchanged
-from tests.waiting import FIRST_S, pause
+from tests.waiting import FIRST_S, Patience
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")  # no unit test goes by the clock
@@ -213,10 +213,10 @@ def until():
     """`until(condition, timeout_s=60)`: waits for what a test needs, so that no test sleeps for a fixed time."""
 
     def wait(condition, timeout_s: float = 60.0, poll_s: float = FIRST_S) -> None:
-        began = time.monotonic()
+        patience = Patience(timeout_s)
         while not condition():
-            assert time.monotonic() < began + timeout_s, f"not within {timeout_s:.0f} s"
-            pause(began, poll_s)
+            assert not patience.is_over(), f"not within {timeout_s:.0f} s"
+            patience.pause(poll_s)
 
     return wait
 

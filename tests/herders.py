@@ -23,12 +23,12 @@ SESSION_S = 6.0
 def eventually(condition: Callable[[], Any], timeout_s: float = 40.0, what: str = "condition") -> Any:
     """The first true answer; fails with the last one when there is none in time."""
     # Not above: this module is a program too, and runs without its package.
-    from tests.waiting import pause
+    from tests.waiting import Patience
 
-    began = time.monotonic()
+    patience = Patience(timeout_s)
     while not (answer := condition()):
-        assert time.monotonic() < began + timeout_s, f"{what} did not come true in {timeout_s} s, last: {answer!r}"
-        pause(began)
+        assert not patience.is_over(), f"{what} did not come true in {timeout_s} s, last: {answer!r}"
+        patience.pause()
     return answer
 
 

@@ -171,7 +171,7 @@ class Thread:
 
 class MemoryRig(Rig):
     backend = "memory"
-    session_s = 2.0
+    session_s = 3.0
 
     def other(self, worker: str) -> Any:
         one = Thread(self, worker)
@@ -502,6 +502,7 @@ class BackendContract:
         follower = rig.herder("w2")
         eventually(lambda: set(follower.view().workers) == {"w1", "w2"}, what="both workers")
         leader.put("c", 4)
+        eventually(lambda: "c" in follower.view().state.connectors or leader.put("c", 4), what="the connector")
         eventually(lambda: sorted(placement(follower.view()).values()) == ["w1", "w1", "w2", "w2"], what="a split")
         assert not follower.view().is_leader
         return leader, follower

@@ -38,7 +38,7 @@ class Contract:
         from cdcworker.connectors.warehouses.storage import judged_connections, s3_client
 
         for module in (judged_connections, s3_client):
-            monkeypatch.setattr(module, "READ_S_MAX", 0.5)
+            monkeypatch.setattr(module, "READ_S_MAX", 2.0)
         monkeypatch.setattr(object_store, "RETRY_S_MAX", 0.0)
 
     def test_a_file_is_made_once(self, store):

@@ -12,6 +12,8 @@ from datetime import UTC, date, datetime, timedelta
 
 COLUMNS = "v text, n numeric, b bytea, j jsonb, d date, at timestamp"
 """Of every table with canaries, besides its key."""
+ESCAPED = re.compile(r'\\(["\\])')
+"""What JSON writes into a text for a backslash and a quotation mark."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -37,15 +39,16 @@ class Canaries:
     def __init__(self) -> None:
         self._forms: dict[str, dict[str, str]] = {}
 
-    def row(self, place: str) -> Row:
-        """Returns values that are nowhere else. `place` says in which failure they are."""
+    def row(self, place: str, raw: bytes | None = None) -> Row:
+        """Returns values that are nowhere else. `place` says in which failure they are, `raw` which bytes are to be among
+        them."""
         day = date(3000 + secrets.randbelow(6000), 1 + secrets.randbelow(12), 1 + secrets.randbelow(28))
         moment = datetime(2300, 1, 1) + timedelta(microseconds=secrets.randbelow(10**16))
         document = json.dumps({"k": self.text(f"{place}, json")})
         row = Row(
             self.text(f"{place}, text"),
             10**15 + secrets.randbelow(10**15),
-            secrets.token_bytes(12),
+            raw or secrets.token_bytes(12),
             document,
             day,
             moment,
@@ -67,8 +70,8 @@ class Canaries:
         self._forms[place] = forms
 
     def found(self, told: str) -> list[str]:
-        """Returns the values, each with its form, that are in a text. JSON doubles the backslashes of a text in a text."""
-        texts = (told, told.replace("\\\\", "\\")) if "\\\\" in told else (told,)
+        """Returns the values, each with its form, that are in a text, also in a text of JSON in it."""
+        texts = (told, unescaped) if (unescaped := ESCAPED.sub(r"\1", told)) != told else (told,)
         return [
             f"{place} as {form}"
             for place, forms in self._forms.items()

@@ -11,6 +11,7 @@ from .canaries import Canaries
 
 ROW = Canaries()
 MADE = ROW.row("here")
+QUOTED = ROW.row("quoted", b"\x97'8\"\\\x0bS\xf5\x14\"'z")
 TEXT = MADE.text
 RENDERED = {
     "text": f"a {TEXT} b",
@@ -24,6 +25,7 @@ RENDERED = {
     "bytes": MADE.raw.hex(),
     "bytes of Python": f"{MADE.raw!r}",
     "bytes of Python in JSON": json.dumps({"v": repr(MADE.raw)}),
+    "quoted bytes of Python in JSON": json.dumps({"v": repr(QUOTED.raw)}),
     "bytes for URLs": base64.urlsafe_b64encode(b"abc" + MADE.raw).decode(),
     "bytes as text": json.dumps(MADE.raw.decode("latin-1")),
     "list": str(list(MADE.raw)),

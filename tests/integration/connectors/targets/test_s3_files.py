@@ -61,7 +61,7 @@ def bucket(s3, proxy):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(s3_client, "READ_S_MAX", 0.5)
+    monkeypatch.setattr(s3_client, "READ_S_MAX", 2.0)
     monkeypatch.setattr(object_store, "RETRY_S_MAX", 0.0)
 
 

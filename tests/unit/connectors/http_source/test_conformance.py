@@ -13,7 +13,7 @@ def test_the_source_passes_the_checks():
     api = ApiHarness("link")
     try:
         config = {"connector.class": "http", "topic.prefix": "p", "poll.interval.ms": "0", **api.config}
-        checks = SourceChecks(HttpSource, api, config, limits=Limits(10.0, 10.0, 0.2))
+        checks = SourceChecks(HttpSource, api, config, limits=Limits(away_s=0.2))
         assert [each for each in findings(checks.all()) if each.problem] == []
     finally:
         api.close()

@@ -32,6 +32,9 @@ def test_what_the_child_writes_is_the_answer():
 
 
 def test_a_child_that_ends_and_leaves_another_one_with_its_pipes_is_not_waited_for():
-    answer = asked(LEAVING, 2)
-    assert answer is not None
+    for timeout_s in (2, 20):
+        answer = asked(LEAVING, timeout_s)
+        assert answer is not None
+        if answer.out:
+            break  # else the machine has taken the time for the child's start
     assert answer.out == b"done\n"

@@ -28,7 +28,7 @@ from . import killed_delta_writer
 pytestmark = pytest.mark.s3
 ORDERS = TableName("public", "orders")
 LOG = "public/orders/_delta_log"
-ANSWER_S_MAX = 0.5
+ANSWER_S_MAX = 2.0
 """Of a server that is to be given up."""
 LAST = (1000, 0)
 """The epoch of a reader that comes after all writers."""

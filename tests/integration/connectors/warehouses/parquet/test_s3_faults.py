@@ -25,7 +25,7 @@ from tests.s3_server import BUCKET, HOST, bucket_at, sink_config
 
 pytestmark = pytest.mark.s3
 TABLE = "public/orders"
-ANSWER_S_MAX = 0.5
+ANSWER_S_MAX = 2.0
 """Of a server that is to be given up."""
 
 
