@@ -65,11 +65,12 @@ FAST_ENVIRONMENT = {"CDC_FUZZ_INPUTS": "4000", "CDC_FUZZ_REQUESTS": "60"}
 CI_ENVIRONMENT = {"CDC_FUZZ_REQUESTS": "150"}
 """Repetitions in CI, whose requests are others at each commit: the long tier runs them in full."""
 QUICK = ("tests/unit", "tests/simulation", "tests/planted")
-"""These compute, and nothing in them goes by the clock; the others mostly wait, for sessions to end and servers to start."""
+"""These compute; the others mostly wait, for sessions to end and servers to start."""
 WAITING = ("tests/integration", "tests/e2e")
 AFTER_QUICK = ("tests/integration/connectors/warehouses", "tests/contract", "tests/security")
 """These wait too, and begin when the quick ones have ended: what waits leaves a third of two processors idle by then."""
-NICE = 15
+NICE = 5
+"""Of what computes: it leaves the processor to what waits, but is never kept from it for tens of seconds."""
 LANES_AT_ONCE = 2
 FILES_AT_ONCE = 4
 """Of the long tier, where one waits while others compute."""
@@ -85,7 +86,7 @@ def side_by_side(processes: int) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def class_archive() -> Iterator[None]:
-    """Makes the archive that halves each start of Spark beside the first tests. Without it they are only slower."""
+    """Makes the archive that halves each start of Spark beside the first tests: it costs as much as a dozen starts."""
     argv = [str(PYTEST.with_name("cdcworker")), "jars", "archive"]
     silent = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(argv, cwd=ROOT, process_group=0, **silent) as process:
@@ -124,12 +125,11 @@ def ci(args: Sequence[str]) -> int:
                 pytest_argv(seed, *side_by_side(3), *WAITING, *(f"--ignore={path}" for path in AFTER_QUICK)),
             ),
             Lane("make lint", ("make", "--no-print-directory", "lint"), nice=NICE, quiet=True, is_pytest=False),
-            Lane(" ".join(QUICK), pytest_argv(seed, *QUICK), nice=NICE, quiet=True),
+            Lane(" ".join(QUICK), pytest_argv(seed, *side_by_side(2), *QUICK), nice=NICE, quiet=True),
             Lane(" ".join(AFTER_QUICK), pytest_argv(seed, *side_by_side(2), *AFTER_QUICK), quiet=True),
         ]
     began = time.monotonic()
-    with contextlib.nullcontext() if args else class_archive():
-        codes, found = run(ROOT, lanes, LANES_AT_ONCE)
+    codes, found = run(ROOT, lanes, LANES_AT_ONCE)
     return ended(began, codes, lanes, found)
 
 
