@@ -101,22 +101,25 @@ class SinkLag:
                 self._applied_s[topic] = max(self._applied_s.get(topic, 0.0), ts_ms / 1000)
 
     def numbers(self, ledger: Mapping[Partition, int]) -> dict[str, Any]:
-        """Returns the lag as it is reported, in total and by topic; empty while the ends are not known."""
+        """Returns the lag as it is reported, in total and by topic; empty while the ends are not known, and without totals
+        while it is not known of some topic where its first record stands."""
         with self._lock:
             self._look()
             if not self._ends:
                 return {}
             records, sizes, late = dict[str, int](), dict[str, int](), dict[str, float]()
             unsaid: set[str] = set()
-            for topic, (n, size, seconds) in self._topics(dict(ledger)).items():
+            topics = self._topics(dict(ledger))
+            for topic, (n, size, seconds) in topics.items():
                 name = self._names.of(topic)
                 records[name], sizes[name] = records.get(name, 0) + n, sizes.get(name, 0) + size
                 late[name] = max(late.get(name, 0.0), seconds or 0.0)
                 if seconds is None:
                     unsaid.add(name)
+            is_whole = topics.keys() >= {topic for topic, _ in self._ends}
+            totals = {"lag_records": sum(records.values()), "lag_bytes": sum(sizes.values())} if is_whole else {}
             return {
-                "lag_records": sum(records.values()),
-                "lag_bytes": sum(sizes.values()),
+                **totals,
                 "topic_lag_records": records,
                 "topic_lag_bytes": sizes,
                 "topic_lag_s": {name: seconds for name, seconds in late.items() if name not in unsaid},

@@ -65,13 +65,13 @@ def admin(guarded):
     return AdminClient({"bootstrap.servers": guarded.bootstrap, **login("admin"), "log_level": 2})
 
 
-def binding(acl: Acl, operation: str) -> AclBinding:
+def binding(acl: Acl, operation: str, rule: AclPermissionType = AclPermissionType.ALLOW) -> AclBinding:
     words = "".join(f"_{letter}" if letter.isupper() else letter.upper() for letter in operation).strip("_")
     kind = ResourcePatternType.PREFIXED if acl.prefixed else ResourcePatternType.LITERAL
     name = acl.name or "kafka-cluster"
-    user, allow = "User:cdc", AclPermissionType.ALLOW
+    user = "User:cdc"
     place = RESOURCES[acl.resource], name, kind
-    return AclBinding(*place, user, "*", AclOperation[words.upper()], allow)
+    return AclBinding(*place, user, "*", AclOperation[words.upper()], rule)
 
 
 def allow(admin: AdminClient, found: list[Acl]) -> list[AclBinding]:
@@ -127,8 +127,9 @@ def read_as_admin(guarded, topic: str) -> list[Message]:
     return found
 
 
-def withdraw(admin: AdminClient, beginning: str, of: ResourceType = ResourceType.TRANSACTIONAL_ID) -> None:
-    kind = ResourcePatternType.PREFIXED
+def withdraw(admin: AdminClient, beginning: str) -> None:
+    """Takes back what is granted on transactional ids."""
+    kind, of = ResourcePatternType.PREFIXED, ResourceType.TRANSACTIONAL_ID
     chosen = AclBindingFilter(of, beginning, kind, None, None, AclOperation.ANY, AclPermissionType.ANY)
     (answer,) = admin.delete_acls([chosen]).values()
     assert len(answer.result(30)) == 2
@@ -188,7 +189,10 @@ def test_with_exactly_the_documented_acls_rows_go_from_postgres_to_the_warehouse
         numbers = worker.wait(lambda: (n := worker.task("wh")["metrics"]).get("lag_records") == 0 and n, "the lag", 60)
         assert numbers["topic_lag_bytes"] == {f"data-{group}.public.orders": 0}
         # The sink loses its right while it runs: it halts and says of which topic.
-        withdraw(admin, f"data-{group}.public.", ResourceType.TOPIC)
+        # Of the source's right to read its own topics, by the same user, a right of the sink would be left.
+        reading = Acl("topic", f"data-{group}.public.", ("Read",), prefixed=True)
+        (answer,) = admin.create_acls([binding(reading, "Read", AclPermissionType.DENY)]).values()
+        answer.result(30)
         with psycopg.connect(postgres.dsn(source), autocommit=True) as rows:
             rows.execute("insert into orders values (22, 'unseen')")
         failed = worker.wait_state("wh", "FAILED", timeout_s=150)

@@ -126,7 +126,10 @@ def test_nothing_is_said_of_what_is_not_known():
     world = World()
     assert SinkLag(world.ask).numbers({}) == {}
     world.ends = {T: 5}
-    assert world.numbers({})["topic_lag_records"] == {"u": 0}, "where the first record stands is not known yet"
+    found = world.numbers({})
+    assert found["topic_lag_records"] == {"u": 0}, "where the first record stands is not known yet"
+    assert "lag_records" not in found, "a sum without what is not known would be too small"
+    assert world.numbers({T: 5})["lag_records"] == 0
 
 
 def test_a_broker_that_is_away_leaves_what_was_known_and_is_not_asked_without_end():
