@@ -23,6 +23,7 @@ from cdcworker.connectors.config.definition import (
 )
 from cdcworker.coordinator.kafka.internal_topics import TopicNames
 from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.worker.config.alert_properties import ALERT_KEYS, ALERTS_FILE, ALERTS_TOPIC
 from cdcworker.worker.config.file_roots import FILE_ROOT, FILE_ROOTS
 from cdcworker.worker.security import allowed_targets
 from cdcworker.worker.security.kafka_warnings import in_clear as kafka_in_clear
@@ -216,6 +217,7 @@ KEYS = (
         "runs with all rights of the worker. Empty: only what ships with it.",
         validator=installed_plugins.problem_of_names,
     ),
+    *ALERT_KEYS,
     ConfigKey("topic.tracking.enable", "BOOLEAN", default=True, doc="Remember which topics a connector used."),
     ConfigKey("topic.tracking.allow.reset", "BOOLEAN", default=True, doc="Allow PUT /connectors/{c}/topics/reset."),
     ConfigKey(
@@ -304,9 +306,13 @@ class WorkerConfig:
     def own_topics(self) -> tuple[str, ...]:
         """The topics of the cluster itself, which no connector reads or writes."""
         names = TopicNames.of_group(self.group_id, self.properties)
-        audit = self.values[AUDIT_TOPIC]
         own = (names.configs, names.offsets, names.status, names.schemas, names.coordination)
-        return (*own, audit) if audit else own
+        return (*own, *filter(None, (self.values[AUDIT_TOPIC], self.alerts_topic)))
+
+    @property
+    def alerts_topic(self) -> str:
+        """The topic of incidents; empty when nobody is told of them."""
+        return (self.values[ALERTS_TOPIC] or f"{self.group_id}.alerts") if self.values[ALERTS_FILE] else ""
 
     @property
     def providers(self) -> dict[str, str]:

@@ -120,7 +120,7 @@ def kafka(principal: str, path: Path, writes: tuple[str, ...], reads: tuple[str,
     config, _ = load(path)
     topics = TopicNames.of_group(config.group_id, config.properties)
     audit = config.properties.get("audit.topic", "")
-    found = acls(ConnectorAcls(config.group_id, topics, writes, reads, audit, old_brokers))
+    found = acls(ConnectorAcls(config.group_id, topics, writes, reads, audit, config.alerts_topic, old_brokers))
     context = click.get_current_context()
     if wants_json(context):
         rows = [
