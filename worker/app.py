@@ -31,7 +31,7 @@ from cdcworker.worker.alerts import settings as alert_settings
 from cdcworker.worker.alerts.incident_topic import IncidentTopic
 from cdcworker.worker.alerts.watcher import AlertWatcher, Surroundings
 from cdcworker.worker.children.warm import WarmChildren
-from cdcworker.worker.config.alert_properties import ALERTS_FILE
+from cdcworker.worker.config.alert_properties import ALERTS_FILE, alerts_topic
 from cdcworker.worker.config.file_roots import FILE_ROOTS, checked_roots
 from cdcworker.worker.config.worker_properties import ERROR_DETAILS, WorkerConfig
 from cdcworker.worker.dead_letters.service import DeadLetters
@@ -55,7 +55,7 @@ from cdcworker.worker.security.tls import TlsContexts
 from cdcworker.worker.security.topic_rules import access_of
 from cdcworker.worker.server.application import create_app
 from cdcworker.worker.server.server import RestServer
-from cdcworker.worker.server.wiring import gate_of, limits_of, secrets_of, tls_of
+from cdcworker.worker.server.wiring import check_unreadable, gate_of, limits_of, secrets_of, tls_of
 from cdcworker.worker.validation.validate import CHECK_TIMEOUT_S, CHILD, run_checks
 
 log = logging.getLogger(__name__)
@@ -197,13 +197,13 @@ class App:
     def _alert_watcher(self) -> AlertWatcher | None:
         """Returns what watches for incidents; CdcError `alerts.file_invalid` for a file that cannot be used."""
         config = self.config
-        if not config.alerts_topic:
+        topic = alerts_topic(config.values, config.group_id)
+        if not topic:
             return None
+        check_unreadable(ALERTS_FILE, config.values[ALERTS_FILE], config.providers)
         settings = OperatorFile(Path(config.values[ALERTS_FILE]), alert_settings.read, "alerts")
         client_id = f"{config.worker_id}-alerts"
-        open_topic = functools.partial(
-            IncidentTopic, config.kafka, config.alerts_topic, client_id, config.replication_factor
-        )
+        open_topic = functools.partial(IncidentTopic, config.kafka, topic, client_id, config.replication_factor)
         around = Surroundings(config.group_id, self.herder.view, self.lag.unassigned, settings.content, open_topic)
         return AlertWatcher(around)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from cdcworker.connectors.config.definition import ConfigKey
 
@@ -17,3 +18,8 @@ ALERT_KEYS: Final = (
     ),
     ConfigKey(ALERTS_TOPIC, doc="Topic of the incidents, while alerts.file is set (default: <group.id>.alerts)."),
 )
+
+
+def alerts_topic(values: Mapping[str, Any], group_id: str) -> str:
+    """Returns the topic of incidents; empty when nobody is told of them. `values` are the parsed worker properties."""
+    return (values[ALERTS_TOPIC] or f"{group_id}.alerts") if values[ALERTS_FILE] else ""

@@ -23,7 +23,7 @@ from cdcworker.connectors.config.definition import (
 )
 from cdcworker.coordinator.kafka.internal_topics import TopicNames
 from cdcworker.schemas.errors import CdcError, declare
-from cdcworker.worker.config.alert_properties import ALERT_KEYS, ALERTS_FILE, ALERTS_TOPIC
+from cdcworker.worker.config.alert_properties import ALERT_KEYS, alerts_topic
 from cdcworker.worker.config.file_roots import FILE_ROOT, FILE_ROOTS
 from cdcworker.worker.security import allowed_targets
 from cdcworker.worker.security.kafka_warnings import in_clear as kafka_in_clear
@@ -44,6 +44,8 @@ ENV_PREFIXES = ("CONNECT_", "CDC_")
 RESERVED_ENV = frozenset({"CDC_CACHE_DIR", "CDC_MAVEN_MIRRORS", "CDC_PG_BIN", "CDC_FAILPOINTS"})
 CRASH_DELAY = "scheduled.rebalance.max.delay.ms"
 CRASH_DELAY_MS_MAX = 10_000
+"""Kafka Connect's default leaves tasks unassigned for five minutes; a file that sets it must not have that effect here.
+"""
 FILES_UMASK = "files.umask"
 TASK_ENVIRONMENT = "task.environment"
 
@@ -53,8 +55,6 @@ def _variables(value: list[str]) -> str | None:
     return None if fine else "expects names of variables, or the beginnings of names before a *"
 
 
-"""Kafka Connect's default leaves tasks unassigned for five minutes; a file that sets it must not have that effect here.
-"""
 CLIENT_PREFIXES = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "broker.", "metadata.")
 CLIENT_OVERRIDES = re.compile(
     r"(producer|consumer|admin)\.((security|sasl|ssl)\..+|compression\.type|linger\.ms|batch\.size|message\.max\.bytes"
@@ -307,12 +307,7 @@ class WorkerConfig:
         """The topics of the cluster itself, which no connector reads or writes."""
         names = TopicNames.of_group(self.group_id, self.properties)
         own = (names.configs, names.offsets, names.status, names.schemas, names.coordination)
-        return (*own, *filter(None, (self.values[AUDIT_TOPIC], self.alerts_topic)))
-
-    @property
-    def alerts_topic(self) -> str:
-        """The topic of incidents; empty when nobody is told of them."""
-        return (self.values[ALERTS_TOPIC] or f"{self.group_id}.alerts") if self.values[ALERTS_FILE] else ""
+        return (*own, *filter(None, (self.values[AUDIT_TOPIC], alerts_topic(self.values, self.group_id))))
 
     @property
     def providers(self) -> dict[str, str]:
