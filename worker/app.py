@@ -27,7 +27,11 @@ from cdcworker.coordinator.kafka.internal_topics import TopicNames
 from cdcworker.coordinator.model import Connector
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.threads import start_thread
+from cdcworker.worker.alerts import settings as alert_settings
+from cdcworker.worker.alerts.incident_topic import IncidentTopic
+from cdcworker.worker.alerts.watcher import AlertWatcher, Surroundings
 from cdcworker.worker.children.warm import WarmChildren
+from cdcworker.worker.config.alert_properties import ALERTS_FILE, alerts_topic
 from cdcworker.worker.config.file_roots import FILE_ROOTS, checked_roots
 from cdcworker.worker.config.worker_properties import ERROR_DETAILS, WorkerConfig
 from cdcworker.worker.dead_letters.service import DeadLetters
@@ -40,6 +44,7 @@ from cdcworker.worker.herder.config import HerderConfig
 from cdcworker.worker.herder.herder import Herder
 from cdcworker.worker.herder.planner import TOPICS_PATTERN, matching_topics
 from cdcworker.worker.lag_probe.prober import LagProber
+from cdcworker.worker.linux.operator_file import OperatorFile
 from cdcworker.worker.offsets.service import OffsetsService, partitions
 from cdcworker.worker.processes.warm_standby import StandbyProcesses, standby_spec
 from cdcworker.worker.rest.settings import ApiSettings, Protection, RequestLimits, Services
@@ -50,7 +55,7 @@ from cdcworker.worker.security.tls import TlsContexts
 from cdcworker.worker.security.topic_rules import access_of
 from cdcworker.worker.server.application import create_app
 from cdcworker.worker.server.server import RestServer
-from cdcworker.worker.server.wiring import gate_of, limits_of, secrets_of, tls_of
+from cdcworker.worker.server.wiring import check_unreadable, gate_of, limits_of, secrets_of, tls_of
 from cdcworker.worker.validation.validate import CHECK_TIMEOUT_S, CHILD, run_checks
 
 log = logging.getLogger(__name__)
@@ -138,6 +143,7 @@ class App:
         around = {"providers": config.providers, "kafka": dict(config.kafka)}
         self.lag = LagProber(around, self.herder.view, self.herder.measured, self._preview)
         self.schemas = SchemaTail(names.schemas, config.kafka, f"{config.worker_id}-schemas")
+        self.alerts = self._alert_watcher()
         app = create_app(
             self.herder,
             registry_routes=registry_api.routes(self.schemas.current),
@@ -185,7 +191,21 @@ class App:
             plan=self._preview,
             existing=functools.partial(existing, config.kafka, timeout_s=CHECK_TIMEOUT_S / 2),
             unassigned_lag=self.lag.unassigned,
+            alerts=self.alerts,
         )
+
+    def _alert_watcher(self) -> AlertWatcher | None:
+        """Returns what watches for incidents; CdcError `alerts.file_invalid` for a file that cannot be used."""
+        config = self.config
+        topic = alerts_topic(config.values, config.group_id)
+        if not topic:
+            return None
+        check_unreadable(ALERTS_FILE, config.values[ALERTS_FILE], config.providers)
+        settings = OperatorFile(Path(config.values[ALERTS_FILE]), alert_settings.read, "alerts")
+        client_id = f"{config.worker_id}-alerts"
+        open_topic = functools.partial(IncidentTopic, config.kafka, topic, client_id, config.replication_factor)
+        around = Surroundings(config.group_id, self.herder.view, self.lag.unassigned, settings.content, open_topic)
+        return AlertWatcher(around)
 
     def _herder_config(self) -> HerderConfig:
         config = self.config
@@ -245,6 +265,8 @@ class App:
                 return
         self.schemas.start()
         self.lag.start()
+        if self.alerts is not None:
+            self.alerts.start()
         log.info("worker ready worker=%s url=%s group=%s", self.config.worker_id, self.config.url, self.config.group_id)
 
     def run(self) -> None:
@@ -269,6 +291,8 @@ class App:
 
     def close(self) -> None:
         self.lag.stop()
+        if self.alerts is not None:
+            self.alerts.stop()
         self.herder.stop()
         self.schemas.stop()
         self.rest.stop()

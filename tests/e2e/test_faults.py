@@ -17,7 +17,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from cdcworker.worker.rest.resources.metric_table import SINK, SOURCE
+from cdcworker.worker.rest.resources.monitoring.metric_table import SINK, SOURCE
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer

@@ -47,7 +47,7 @@ from cdcworker.worker.protocol.task_limits import TaskLimits
 from cdcworker.worker.rest import connect_json
 from cdcworker.worker.rest.rebalance_counts import RebalanceCounts
 from cdcworker.worker.rest.resources import changes, loggers
-from cdcworker.worker.rest.resources.metrics import families, text, values
+from cdcworker.worker.rest.resources.monitoring.metrics import families, text, values
 from cdcworker.worker.rest.resources.verify import VerifySchedule
 from cdcworker.worker.security.session_key import renew
 from cdcworker.worker.source.start_reader import last_of, position_of

@@ -532,5 +532,5 @@ def test_users_stay_as_they_were_when_the_file_becomes_writable_for_others(file,
     file.write_text(yaml.safe_dump({"users": [{"name": "intruder", "grants": ["admin"]}]}))
     file.chmod(0o660)
     now[0] = 5.0
-    assert set(read.users().by_name) == set(NAMES)
+    assert set(read.content().by_name) == set(NAMES)
     assert "the earlier ones count on" in caplog.text

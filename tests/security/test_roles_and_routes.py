@@ -97,6 +97,7 @@ TABLE = {
     "GET /v1/connectors/{connector}/labels": SEE_OWN,
     "PUT /v1/connectors/{connector}/labels": CHANGE_OWN,
     "GET /v1/events": SEE_SOME,
+    "GET /v1/incidents": SEE_SOME,
     "GET /v1/schemas": SEE_CLUSTER,
     "GET /v1/schemas/{subject}/history": SEE_CLUSTER,
     "GET /v1/connectors/{connector}/changes": RUN_OWN,

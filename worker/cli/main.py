@@ -101,6 +101,7 @@ COMMANDS = {
         "support_bundle",
         "One file for who helps: no rows, no secrets.",
     ),
+    "alerts": ("cdcworker.worker.cli.commands.alerts", "alerts", "Incidents of connectors, and who is told of them."),
     "errors": ("cdcworker.worker.cli.commands.info", "errors", "What an error code means, and what to do."),
     "context": (
         "cdcworker.worker.cli.commands.context",

@@ -23,6 +23,7 @@ from cdcworker.connectors.config.definition import (
 )
 from cdcworker.coordinator.kafka.internal_topics import TopicNames
 from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.worker.config.alert_properties import ALERT_KEYS, alerts_topic
 from cdcworker.worker.config.file_roots import FILE_ROOT, FILE_ROOTS
 from cdcworker.worker.security import allowed_targets
 from cdcworker.worker.security.kafka_warnings import in_clear as kafka_in_clear
@@ -43,6 +44,8 @@ ENV_PREFIXES = ("CONNECT_", "CDC_")
 RESERVED_ENV = frozenset({"CDC_CACHE_DIR", "CDC_MAVEN_MIRRORS", "CDC_PG_BIN", "CDC_FAILPOINTS"})
 CRASH_DELAY = "scheduled.rebalance.max.delay.ms"
 CRASH_DELAY_MS_MAX = 10_000
+"""Kafka Connect's default leaves tasks unassigned for five minutes; a file that sets it must not have that effect here.
+"""
 FILES_UMASK = "files.umask"
 TASK_ENVIRONMENT = "task.environment"
 
@@ -52,8 +55,6 @@ def _variables(value: list[str]) -> str | None:
     return None if fine else "expects names of variables, or the beginnings of names before a *"
 
 
-"""Kafka Connect's default leaves tasks unassigned for five minutes; a file that sets it must not have that effect here.
-"""
 CLIENT_PREFIXES = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "broker.", "metadata.")
 CLIENT_OVERRIDES = re.compile(
     r"(producer|consumer|admin)\.((security|sasl|ssl)\..+|compression\.type|linger\.ms|batch\.size|message\.max\.bytes"
@@ -216,6 +217,7 @@ KEYS = (
         "runs with all rights of the worker. Empty: only what ships with it.",
         validator=installed_plugins.problem_of_names,
     ),
+    *ALERT_KEYS,
     ConfigKey("topic.tracking.enable", "BOOLEAN", default=True, doc="Remember which topics a connector used."),
     ConfigKey("topic.tracking.allow.reset", "BOOLEAN", default=True, doc="Allow PUT /connectors/{c}/topics/reset."),
     ConfigKey(
@@ -304,9 +306,8 @@ class WorkerConfig:
     def own_topics(self) -> tuple[str, ...]:
         """The topics of the cluster itself, which no connector reads or writes."""
         names = TopicNames.of_group(self.group_id, self.properties)
-        audit = self.values[AUDIT_TOPIC]
         own = (names.configs, names.offsets, names.status, names.schemas, names.coordination)
-        return (*own, audit) if audit else own
+        return (*own, *filter(None, (self.values[AUDIT_TOPIC], alerts_topic(self.values, self.group_id))))
 
     @property
     def providers(self) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from cdcworker.worker.rest.resources.metric_table import ALL
+from cdcworker.worker.rest.resources.monitoring.metric_table import ALL
 
 Json = dict[str, Any]
 FOLDER: Final = Path("k8s")

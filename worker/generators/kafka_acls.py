@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import quote
 
@@ -42,7 +42,9 @@ class ConnectorAcls:
     writes: Sequence[str] = ()
     reads: Sequence[str] = ()
     audit: str = ""
-    old_brokers: bool = field(default=False)
+    alerts: str = ""
+    """The topic of incidents; empty when nobody is told of them."""
+    old_brokers: bool = False
     """True for brokers before Kafka 2.8, where an idempotent producer needs a right of its own."""
 
 
@@ -68,6 +70,8 @@ def _of_the_cluster(scope: ConnectorAcls) -> Iterator[Acl]:
     yield Acl("transactional-id", leader, ("Describe", "Write"), why="the leader's decisions")
     if scope.audit:
         yield Acl("topic", scope.audit, ("Create", "Describe", "DescribeConfigs", "Write"), why="the audit trail")
+    if scope.alerts:
+        yield Acl("topic", scope.alerts, _OWN, why="incidents, and who was told of them")
     if scope.old_brokers:
         yield Acl("cluster", "", ("IdempotentWrite",), why="brokers before Kafka 2.8")
 

@@ -19,7 +19,7 @@ from cdcworker.worker.generators.reference_cli import cli_page
 from cdcworker.worker.generators.reference_keys import connector_page, transforms_page, worker_page
 from cdcworker.worker.generators.reference_rest import rest_page
 from cdcworker.worker.generators.runbook import kept
-from cdcworker.worker.rest.resources import metric_table
+from cdcworker.worker.rest.resources.monitoring import metric_table
 
 FOLDER: Final = Path("docs/reference")
 ERRORS: Final = Path("worker/console/assets/errors.json")

@@ -117,6 +117,7 @@ BY_CODE: Final[Mapping[str, str]] = {
 }
 PLUGIN = "What was committed before, with its position or its offsets: the task goes on from there."
 BY_KIND: Final[Mapping[tuple[str, str], str]] = {
+    ("alerts", "config"): NOT_STARTED,
     ("auth", "config"): NOT_STARTED,
     ("changes", "config"): READ_ONLY,
     ("changes", "transient"): READ_ONLY,

@@ -1,1 +1,2 @@
-"""Linux processes: groups, parent-death signals, orphans, and memory and processor time from `/proc`."""
+"""Linux processes and files: groups, parent-death signals, orphans, memory and processor time from `/proc`, and who may write a
+file."""

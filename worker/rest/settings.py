@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from cdcworker.coordinator.model import Connector, JsonObject, TaskId
 from cdcworker.schemas.log import SchemaLog
@@ -25,6 +25,16 @@ from cdcworker.worker.security.worker_secrets import Secrets, plain_only
 from cdcworker.worker.validation.validate import CHECK_TIMEOUT_S
 
 Service = TypeVar("Service")
+
+
+class Alerts(Protocol):
+    """Who knows the incidents of connectors and the receivers that are told of them."""
+
+    def incidents(self) -> Sequence[JsonObject]:
+        """Returns the incidents, the newest first."""
+
+    def problems(self) -> Mapping[str, str]:
+        """Returns why receivers take no messages, by their names."""
 
 
 def available(service: Service | None, what: str) -> Service:
@@ -106,6 +116,8 @@ class Services:
     """Returns which of some topics exist, for validation."""
     unassigned_lag: Callable[[], Mapping[TaskId, Mapping[str, Any]]] | None = None
     """Returns, while this worker leads, what was measured of tasks that no worker runs."""
+    alerts: Alerts | None = None
+    """Knows the incidents of connectors."""
 
 
 @dataclass(frozen=True, slots=True)

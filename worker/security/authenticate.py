@@ -133,7 +133,7 @@ class Authenticator:
         return check
 
     def _users(self) -> Users:
-        users = self._file.users()
+        users = self._file.content()
         if self._file.version != self._version:
             self._version = self._file.version
             self._verified.clear()

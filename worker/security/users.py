@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import stat
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,11 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.schemas.errors import declare
+from cdcworker.worker.linux.operator_file import OperatorFile, read_yaml
 from cdcworker.worker.security.access import Grant, parse_grants
 from cdcworker.worker.security.credentials import is_hash
-
-log = logging.getLogger(__name__)
 
 BAD_FILE: Final = declare(
     "auth.file_invalid",
@@ -25,7 +21,6 @@ BAD_FILE: Final = declare(
     "Correct it; `cdcworker auth` writes it. It belongs to root or to the worker's user, and nobody else has the right to write it.",
 )
 FILE_BYTES_MAX: Final = 4 << 20
-LOOK_EVERY_S: Final = 1.0
 USER_MEMBERS: Final = frozenset({"name", "password", "tokens", "certificates", "grants"})
 TOKEN_MEMBERS: Final = frozenset({"id", "hash", "expires", "note"})
 
@@ -130,75 +125,11 @@ def _check_members(item: Any, known: frozenset[str], place: str) -> None:
 
 def read(path: Path) -> Users:
     """Reads the file. CdcError `auth.file_invalid` when it cannot be used, or others may write it."""
-    import yaml
-
-    where: dict[str, str | int] = {"file": str(path)}
-    try:
-        with path.open("rb") as file:
-            problem = writer_problem(os.fstat(file.fileno()))
-            if problem:
-                raise CdcError(BAD_FILE, problem, where=where)
-            text = file.read(FILE_BYTES_MAX).decode()
-        return parse(yaml.safe_load(text))
-    except OSError as exc:
-        raise CdcError(BAD_FILE, f"the file cannot be read: {exc.strerror}", where=where) from None
-    except yaml.YAMLError as exc:
-        line = exc.problem_mark.line + 1 if isinstance(exc, yaml.MarkedYAMLError) and exc.problem_mark else 0
-        raise CdcError(BAD_FILE, f"not YAML (line {line})", where=where) from None
-    except (ValueError, TypeError) as exc:
-        message = str(exc) if type(exc) is ValueError else "members of another kind than expected"
-        raise CdcError(BAD_FILE, message, where=where) from None
+    return read_yaml(path, parse, BAD_FILE, FILE_BYTES_MAX)
 
 
-def writer_problem(status: os.stat_result) -> str:
-    """Returns why others than the operator may have written the file; empty when they cannot have."""
-    mode = stat.S_IMODE(status.st_mode)
-    if mode & stat.S_IWOTH:
-        return "everybody may write the file"
-    if mode & stat.S_IWGRP:
-        return "its group may write the file"
-    if status.st_uid not in (0, os.geteuid()):
-        return "the file belongs to another user than root and the worker's"
-    return ""
-
-
-class UserFile:
-    """Returns by `users()` what the file holds now. A file that has become unreadable changes nothing; the log says so."""
+class UserFile(OperatorFile[Users]):
+    """The file of users."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._path = path
-        self._clock = clock
-        self._stamp = _stamp(path)
-        self._users = read(path)
-        self._checked_at = clock()
-        self.version = 0
-        """Counts the changes of the file: whatever was derived from it is void after one."""
-
-    def users(self) -> Users:
-        now = self._clock()
-        if now - self._checked_at >= LOOK_EVERY_S:
-            self._checked_at = now
-            self._read_if_changed()
-        return self._users
-
-    def _read_if_changed(self) -> None:
-        stamp = _stamp(self._path)
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
-        try:
-            self._users = read(self._path)
-        except CdcError as error:
-            log.error("users not read again, the earlier ones count on file=%s error=%s", self._path, error)
-            return
-        self.version += 1
-        log.info("users read again file=%s users=%d", self._path, len(self._users.by_name))
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Returns what identifies the file behind the name: mounted secrets are replaced by switching a link."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+        super().__init__(path, read, "users", clock)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import logging
-import os
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,11 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.worker.linux.operator_file import OperatorFile, read_bytes
 from cdcworker.worker.security import properties
 from cdcworker.worker.security.listener import Listener
-from cdcworker.worker.security.users import writer_problem
-
-log = logging.getLogger(__name__)
 
 UNUSABLE: Final = declare(
     "worker.secret_unusable",
@@ -31,7 +27,6 @@ CHARS_MIN: Final = 32
 """A shorter secret could be guessed from one signed request and the config topic."""
 SECRETS_MAX: Final = 8
 FILE_BYTES_MAX: Final = 65_536
-LOOK_EVERY_S: Final = 1.0
 
 Secrets = Callable[[], tuple[bytes, ...]]
 """Returns the secrets that count now. Requests are signed with each of them, and taken if signed with one of them."""
@@ -50,49 +45,22 @@ def signing_key(secret: bytes, key_id: str, published: bytes) -> bytes:
 
 
 class SecretFile:
-    """Returns, when called, the secrets that the file holds now. A file that has become unusable changes nothing; the log
-    says so."""
+    """Returns, when called, the secrets that the file holds now."""
 
     def __init__(
         self, path: Path, *, plain_accepted: bool = False, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._path = path
         self._last = (PLAIN,) if plain_accepted else ()
-        self._clock = clock
-        self._stamp = _stamp(path)
-        self._secrets = read(path)
-        self._checked_at = clock()
+        self._file = OperatorFile(path, read, "secrets", clock)
 
     def __call__(self) -> tuple[bytes, ...]:
-        now = self._clock()
-        if now - self._checked_at >= LOOK_EVERY_S:
-            self._checked_at = now
-            self._read_if_changed()
-        return (*self._secrets, *self._last)
-
-    def _read_if_changed(self) -> None:
-        stamp = _stamp(self._path)
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
-        try:
-            self._secrets = read(self._path)
-        except CdcError as error:
-            log.error("secrets not read again, the earlier ones count on file=%s error=%s", self._path, error)
-            return
-        log.info("secrets read again file=%s secrets=%d", self._path, len(self._secrets))
+        return (*self._file.content(), *self._last)
 
 
 def read(path: Path) -> tuple[bytes, ...]:
     """Reads the file. CdcError `worker.secret_unusable` when it holds no good secret, or others may write it."""
     where: dict[str, str | int] = {"file": str(path)}
-    try:
-        with path.open("rb") as file:
-            if problem := writer_problem(os.fstat(file.fileno())):
-                raise CdcError(UNUSABLE, problem, where=where)
-            lines = [line.strip() for line in file.read(FILE_BYTES_MAX).splitlines()]
-    except OSError as exc:
-        raise CdcError(UNUSABLE, f"the file cannot be read: {exc.strerror}", where=where) from None
+    lines = [line.strip() for line in read_bytes(path, UNUSABLE, FILE_BYTES_MAX).splitlines()]
     secrets = tuple(line for line in lines if line and not line.startswith(b"#"))
     if not 0 < len(secrets) <= SECRETS_MAX:
         raise CdcError(UNUSABLE, f"the file holds {len(secrets)} secrets, not 1 to {SECRETS_MAX}", where=where)
@@ -128,12 +96,3 @@ def _is_readable_by_all(path: Path) -> bool:
         return bool(path.stat().st_mode & stat.S_IROTH)
     except OSError:
         return False
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Returns what identifies the file behind the name: mounted secrets are replaced by switching a link."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -27,8 +27,6 @@ from cdcworker.worker.rest.resources import (
     labels,
     lifecycle,
     loggers,
-    metric_compat,
-    metrics,
     offsets,
     plugins,
     root,
@@ -38,6 +36,7 @@ from cdcworker.worker.rest.resources import (
 )
 from cdcworker.worker.rest.resources.connections import requests as connection_requests
 from cdcworker.worker.rest.resources.lakes import maintenance
+from cdcworker.worker.rest.resources.monitoring import incidents, metric_compat, metrics
 from cdcworker.worker.rest.routing import Endpoint, routes
 from cdcworker.worker.rest.settings import ApiSettings
 from cdcworker.worker.schema_registry.roles import guarded
@@ -63,6 +62,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *loggers.ENDPOINTS,
     *labels.ENDPOINTS,
     *events.ENDPOINTS,
+    *incidents.ENDPOINTS,
     *history.ENDPOINTS,
     *changes.ENDPOINTS,
     *explain.ENDPOINTS,

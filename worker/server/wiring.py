@@ -51,15 +51,20 @@ def secrets_of(values: Mapping[str, Any], providers: Mapping[str, str]) -> Secre
     path = values[properties.SECRET_FILE]
     if not path:
         return plain_only
+    check_unreadable(properties.SECRET_FILE, path, providers)
+    return SecretFile(Path(path), plain_accepted=values[properties.PLAIN_KEY])
+
+
+def check_unreadable(key: str, path: str, providers: Mapping[str, str]) -> None:
+    """Raises CdcError `config.invalid` for a file of the operator, named by this property, that connectors could read."""
     open_folders = {
         FILE_ROOTS: file_roots(providers),
-        **{key: parse_list(providers.get(key, FILE_PATHS)) for key in (FILE_PATHS_KEY, DIR_PATHS_KEY)},
+        **{name: parse_list(providers.get(name, FILE_PATHS)) for name in (FILE_PATHS_KEY, DIR_PATHS_KEY)},
     }
-    for key, folders in open_folders.items():
+    for where, folders in open_folders.items():
         real = [os.path.realpath(folder) for folder in folders]
         if is_inside(os.path.abspath(path), [*folders, *real]) or is_inside(os.path.realpath(path), real):
-            raise invalid([(properties.SECRET_FILE, f"lies in a folder of {key}: connectors could read it")])
-    return SecretFile(Path(path), plain_accepted=values[properties.PLAIN_KEY])
+            raise invalid([(key, f"lies in a folder of {where}: connectors could read it")])
 
 
 def tls_of(values: Mapping[str, Any], scheme: str) -> TlsContexts | None:

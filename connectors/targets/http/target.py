@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
-import hmac
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.api.record_target import RecordBatch, TargetPlace, TargetRecord, TargetUnavailable
 from cdcworker.connectors.config.allowed_hosts import UnknownHost
+from cdcworker.connectors.network import webhook_signature
 from cdcworker.connectors.network.http_client import Codes, HttpClient, endpoint_of
 from cdcworker.connectors.network.http_keys import login_headers
 from cdcworker.connectors.network.http_statuses import StatusRules, parse_ranges, retry_after_s
@@ -23,8 +21,6 @@ from cdcworker.connectors.targets.events import event_text
 from cdcworker.connectors.targets.http.config import AIVEN, CONFLUENT, header_items
 from cdcworker.connectors.targets.templates import BodyTemplate, UrlTemplate, has_places
 from cdcworker.schemas.errors import CdcError
-
-PLAIN_PREFIX: Final = "whsec_"
 
 
 class Frame(NamedTuple):
@@ -137,12 +133,11 @@ class HttpTarget:
 
     def _signed(self, id: str, body: bytes, secret: bytes) -> Mapping[str, str]:
         at = str(int(time.time()))
-        digest = hmac.new(secret, f"{id}.{at}.".encode() + body, hashlib.sha256).digest()
         name = self._config.__getitem__
         return {
             name("http.signature.header.id"): id,
             name("http.signature.header.timestamp"): at,
-            name("http.signature.header.signature"): f"v1,{base64.b64encode(digest).decode()}",
+            name("http.signature.header.signature"): webhook_signature.signature(secret, id, at, body),
         }
 
     # Bodies
@@ -202,16 +197,7 @@ def signing_key(config: Mapping[str, Any]) -> bytes | None:
     secret = config["http.signature.secret"]
     if not secret:
         return None
-    text = secret.reveal().strip()
     try:
-        key = (
-            base64.b64decode(text.removeprefix(PLAIN_PREFIX), validate=True)
-            if text.startswith(PLAIN_PREFIX)
-            else text.encode()
-        )
-    except (binascii.Error, ValueError):
-        raise CdcError(TARGET_REFUSES, "http.signature.secret is no base64 behind whsec_") from None
-    if not key:
-        # Anybody could sign with it.
-        raise CdcError(TARGET_REFUSES, "http.signature.secret is empty")
-    return key
+        return webhook_signature.signing_key(secret.reveal())
+    except ValueError as exc:
+        raise CdcError(TARGET_REFUSES, f"http.signature.secret {exc}") from None

@@ -66,9 +66,9 @@ PROOFS = {
     "a rebalance stops the world": (
         "integration/coordinator/kafka/test_coordination.py", "test_a_worker_that_joins_takes_its_part_and_no_other_task_restarts",
     ),
-    "it cannot be monitored": ("unit/worker/rest/resources/test_metrics.py", "test_every_documented_metric_is_seen_to_change"),
+    "it cannot be monitored": ("unit/worker/rest/resources/monitoring/test_metrics.py", "test_every_documented_metric_is_seen_to_change"),
     "tables have no numbers of their own": (
-        "unit/worker/rest/resources/test_metrics.py", "test_tables_have_series_of_their_own_up_to_a_bound",
+        "unit/worker/rest/resources/monitoring/test_metrics.py", "test_tables_have_series_of_their_own_up_to_a_bound",
     ),
     "there is nothing to look at": ("unit/worker/cli/render/test_top.py", "test_everything_of_a_busy_cluster_fits"),
     "special values are lost or absurd": (

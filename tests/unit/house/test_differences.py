@@ -125,7 +125,7 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
         "::test_after_its_budget_a_task_is_quarantined_with_its_cause_until_a_person_restarts_it",
     ),
     "a task whose database is away": (
-        "unit/worker/rest/resources/test_metrics.py::test_a_task_that_tries_again_is_running_and_its_tries_are_shown",
+        "unit/worker/rest/resources/monitoring/test_metrics.py::test_a_task_that_tries_again_is_running_and_its_tries_are_shown",
     ),
     "a change of one connector": (
         "unit/coordinator/core/test_herd_changes.py::test_a_config_change_restarts_only_the_tasks_of_its_connector",
@@ -161,7 +161,9 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
         "integration/connectors/sink_engine/kafka/test_written_tables.py"
         "::test_a_broker_keeps_offsets_with_their_note_in_a_group_that_nobody_joins",
     ),
-    "JMX": ("unit/worker/rest/resources/test_metrics.py::test_boards_for_connect_and_debezium_find_their_names",),
+    "JMX": (
+        "unit/worker/rest/resources/monitoring/test_metrics.py::test_boards_for_connect_and_debezium_find_their_names",
+    ),
     # Capture
     "a slot or server that does not fit the stored position": (
         f"{POSITIONS}::test_a_server_whose_log_ends_before_the_position_was_restored",

@@ -17,7 +17,7 @@ from cdcworker.worker.cli import main as cli
 from cdcworker.worker.cli.commands.connectors.connector import connector
 from cdcworker.worker.config.worker_properties import parse, read_properties
 from cdcworker.worker.generators import markdown, reference
-from cdcworker.worker.rest.resources.metric_table import ALL as METRICS
+from cdcworker.worker.rest.resources.monitoring.metric_table import ALL as METRICS
 
 from . import proofs
 

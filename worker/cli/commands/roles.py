@@ -114,13 +114,24 @@ def _print_script(
 def kafka(principal: str, path: Path, writes: tuple[str, ...], reads: tuple[str, ...], old_brokers: bool) -> None:
     """ACLs of the workers' Kafka user, for kafka-acls.sh."""
     from cdcworker.coordinator.kafka.internal_topics import TopicNames
+    from cdcworker.worker.config.alert_properties import alerts_topic
     from cdcworker.worker.config.worker_properties import load
     from cdcworker.worker.generators.kafka_acls import ConnectorAcls, acls, as_commands
 
     config, _ = load(path)
     topics = TopicNames.of_group(config.group_id, config.properties)
     audit = config.properties.get("audit.topic", "")
-    found = acls(ConnectorAcls(config.group_id, topics, writes, reads, audit, old_brokers))
+    found = acls(
+        ConnectorAcls(
+            config.group_id,
+            topics,
+            writes,
+            reads,
+            audit=audit,
+            alerts=alerts_topic(config.values, config.group_id),
+            old_brokers=old_brokers,
+        )
+    )
     context = click.get_current_context()
     if wants_json(context):
         rows = [

@@ -249,6 +249,21 @@ SCHEMAS: Mapping[str, Json] = {
         findings=_list(_ref("Finding")),
     ),
     "Subjects": _object("subjects", subjects=_list(_object("subject versions last change", subject=TEXT))),
+    "Incidents": _object(
+        "incidents receivers",
+        incidents=_list(
+            _object(
+                "id connector kind severity code summary tasks tables opened resolved told",
+                severity={"enum": ["warning", "critical"]},
+                tasks=_list(NUMBER),
+                tables=_list(TEXT),
+                opened=NUMBER,
+                resolved={"type": ["integer", "null"]},
+                told=_map(TEXT),
+            )
+        ),
+        receivers=_map(TEXT),
+    ),
     "SchemaHistory": _object(
         "subject versions",
         subject=TEXT,
@@ -445,6 +460,7 @@ ANSWERS: Mapping[str, str] = {
     "PUT /v1/connections/{connection}": "Connection",
     "GET /v1/connectors/{connector}/labels": "Labels",
     "PUT /v1/connectors/{connector}/labels": "Labels",
+    "GET /v1/incidents": "Incidents",
     "GET /v1/schemas": "Subjects",
     "GET /v1/schemas/{subject}/history": "SchemaHistory",
     "GET /v1/connectors/{connector}/doctor": "Examination",

@@ -22,6 +22,7 @@ PARAMETERS: Mapping[str, Json] = {
         "refuse them.",
         "schema": FLAG,
     },
+    "open": {"description": "true: only those that are not over.", "schema": FLAG},
     "dry_run": {
         "description": "true: answer what would be done; nothing is written.",
         "schema": {"type": "string", "pattern": "^([Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee])$"},

@@ -21,7 +21,7 @@ from cdcworker.coordinator.kafka.compacted_log import KafkaCompactedLog
 from cdcworker.schemas.decode import RecordDecoder
 from cdcworker.schemas.log import SchemaLog
 from cdcworker.worker.devstack.ports import free_ports
-from cdcworker.worker.rest.resources.metric_table import SOURCE
+from cdcworker.worker.rest.resources.monitoring.metric_table import SOURCE
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 

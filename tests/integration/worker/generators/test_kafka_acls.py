@@ -85,10 +85,16 @@ def allow(admin: AdminClient, found: list[Acl]) -> list[AclBinding]:
 @pytest.mark.long
 def test_a_worker_with_exactly_the_generated_acls_writes_and_reads(guarded, admin, tmp_path):
     group = f"a{uuid.uuid4().hex[:8]}"
-    allow(admin, acls(ConnectorAcls(group, TopicNames.of_group(group), [f"{group}-lines"], [f"{group}-lines"])))
-    there, back, topic = tmp_path / "in.txt", tmp_path / "out.txt", f"{group}-lines.all"
+    lines, topics = [f"{group}-lines"], TopicNames.of_group(group)
+    allow(admin, acls(ConnectorAcls(group, topics, lines, lines, alerts=f"{group}.alerts")))
+    alerts = tmp_path / "alerts.yaml"
+    alerts.write_text("receivers:\n- {name: nobody, url: 'http://127.0.0.1:9/'}\n")
+    alerts.chmod(0o600)
+    files = tmp_path / "files"
+    files.mkdir()
+    there, back, topic = files / "in.txt", files / "out.txt", f"{group}-lines.all"
     there.write_text("one\ntwo\nthree\n")
-    settings = {**login("cdc"), "file.connector.paths": str(tmp_path)}
+    settings = {**login("cdc"), "file.connector.paths": str(tmp_path / "files"), "alerts.file": str(alerts)}
     worker = one_worker.Worker(tmp_path, guarded.bootstrap, group, **settings)
     try:
         worker.wait_ready()
@@ -100,14 +106,15 @@ def test_a_worker_with_exactly_the_generated_acls_writes_and_reads(guarded, admi
         # Lines that are no JSON are dead letters of a sink without Spark, in a topic that the ACLs cover.
         set_aside = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": f"{group}-lines.dead"}
         json_lines = {"value.converter": "json", "value.converter.schemas.enable": "false", "key.converter": "json"}
-        lines = {"connector.class": "stdout", "topics": topic, "file": f"{back}.json", **set_aside, **json_lines}
-        worker.put("lines", lines)
+        target = {"connector.class": "stdout", "topics": topic, "file": f"{back}.json", **set_aside, **json_lines}
+        worker.put("lines", target)
         worker.wait(lambda: worker.task("lines")["metrics"].get("lag_records") == 0, "committed offsets")
         assert [m.value() for m in read_as_admin(guarded, f"{group}-lines.dead")] == [b"one", b"two", b"three"]
-        assert "AUTHORIZATION" not in worker.log.read_text()
+        assert not [word for word in ("AUTHORIZATION", "incidents are read again") if word in worker.log.read_text()]
         worker.put("elsewhere", {**source, "topic": f"other-{group}"})
         failed = worker.wait_state("elsewhere", "FAILED")
         assert failed["error"]["code"] == "kafka.authorization"
+        worker.wait(lambda: worker.get("/v1/incidents")["incidents"], "an incident", 90)
         withdraw(admin, f"{group}:")
         worker.put("in", {**source, "batch.size": "7"})
         assert worker.wait_state("in", "FAILED")["error"]["code"] == "kafka.authorization"

@@ -11,7 +11,7 @@ import promql_parser
 import pytest
 import yaml
 from cdcworker.worker.generators import dashboards as monitoring
-from cdcworker.worker.rest.resources.metric_table import ALL
+from cdcworker.worker.rest.resources.monitoring.metric_table import ALL
 
 from . import promql
 

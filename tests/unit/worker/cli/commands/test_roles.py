@@ -144,7 +144,7 @@ def covers(found: list[Acl], resource: str, name: str, operation: str) -> bool:
 
 def test_the_acls_cover_the_names_that_the_code_uses_and_no_others():
     group, topics = "shop/eu", TopicNames.of_group("shop/eu", {"status.storage.topic": "elsewhere"})
-    found = acls(ConnectorAcls(group, topics, ["shop"], ["crm.public."], "trail"))
+    found = acls(ConnectorAcls(group, topics, ["shop"], ["crm.public."], "trail", "trouble"))
     for topic in (topics.configs, topics.offsets, "elsewhere", topics.schemas):
         assert covers(found, "topic", topic, "Write")
     assert not covers(found, "topic", topics.coordination, "Write")
@@ -160,6 +160,8 @@ def test_the_acls_cover_the_names_that_the_code_uses_and_no_others():
     assert not covers(found, "topic", "shopping.public.t", "Write")
     assert not covers(found, "topic", "crm.public.t", "Write")
     assert covers(found, "topic", "trail", "Write")
+    for operation in ("Create", "Read", "Write"):
+        assert covers(found, "topic", "trouble", operation)
     assert not [
         acl for acl in found if "All" in acl.operations or "Delete" in acl.operations or "Alter" in acl.operations
     ]

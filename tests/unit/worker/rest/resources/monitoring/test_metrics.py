@@ -13,8 +13,8 @@ from cdcworker.coordinator.model import Assignment, JournalEntry, TaskMove
 from cdcworker.schemas.threads import ThreadDeaths
 from cdcworker.schemas.untrusted.refusals import REFUSALS
 from cdcworker.worker.rest.rebalance_counts import RebalanceCounts
-from cdcworker.worker.rest.resources.metric_compat import NAMES
-from cdcworker.worker.rest.resources.metric_table import ALL, SINK, SOURCE, TABLES_MAX, TASKS
+from cdcworker.worker.rest.resources.monitoring.metric_compat import NAMES
+from cdcworker.worker.rest.resources.monitoring.metric_table import ALL, SINK, SOURCE, TABLES_MAX, TASKS
 from prometheus_client.parser import text_string_to_metric_families
 
 ME = "leader:8083"
@@ -159,7 +159,9 @@ def test_every_documented_metric_is_seen_to_change(connect, cluster, herder, mon
     client = connect(herder, dead_letters=letters, threads=deaths, warnings=warnings)
     for step in (1, 2, 3):
         letters.redriven = {"c": step}
-        monkeypatch.setattr("cdcworker.worker.rest.resources.metrics.version", lambda _, step=step: f"0.{step}")
+        monkeypatch.setattr(
+            "cdcworker.worker.rest.resources.monitoring.metrics.version", lambda _, step=step: f"0.{step}"
+        )
         happen(cluster, herder, step)
         REFUSALS.add("configs", "no JSON")
         deaths.died("poisoned")

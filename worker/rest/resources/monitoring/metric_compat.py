@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cdcworker.coordinator.model import View
 from cdcworker.worker.rest.context import ApiContext
-from cdcworker.worker.rest.resources.metrics import OPEN_METRICS, TEXT, Labels, Values, answer, family
+from cdcworker.worker.rest.resources.monitoring.metrics import OPEN_METRICS, TEXT, Labels, Values, answer, family
 from cdcworker.worker.rest.routing import Endpoint
 from starlette.requests import Request
 from starlette.responses import Response

@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.worker.offsets` on real servers and processes."""

@@ -1,0 +1,153 @@
+"""Watches the cluster while this worker leads it: opens incidents, tells receivers, and resolves what is over."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from cdcworker.coordinator.model import TaskId, View
+from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.threads import SupervisedThread
+from cdcworker.worker.alerts.conditions import conditions
+from cdcworker.worker.alerts.delivery import REQUEST_S, Delivery
+from cdcworker.worker.alerts.incident_topic import IncidentTopic
+from cdcworker.worker.alerts.incidents import Incident, Moment, Stage, Watch, look, outdated, to_json, with_changes
+from cdcworker.worker.alerts.messages import message
+from cdcworker.worker.alerts.settings import AlertSettings, Receiver
+
+log = logging.getLogger(__name__)
+
+POLL_S: Final = 0.25
+LOOK_EVERY_S: Final = 2.0
+RETRY_S: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What an `AlertWatcher` watches and reads. `cluster` is the worker's `group.id`."""
+
+    cluster: str
+    view: Callable[[], View]
+    unassigned: Callable[[], Mapping[TaskId, Mapping[str, Any]]]
+    """Returns what was measured of tasks that nobody runs."""
+    settings: Callable[[], AlertSettings]
+    open_topic: Callable[[], IncidentTopic]
+
+
+class AlertWatcher(SupervisedThread):
+    """Follows the topic of incidents on a thread, on every worker; the leader writes to it, and tells receivers.
+
+    A message that was sent and whose record was not written before the leader died is sent again by the next one, with the same
+    id. When Kafka does not answer, the topic is read again after a pause.
+    """
+
+    def __init__(self, around: Surroundings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stop_requested = threading.Event()
+        super().__init__(name="alerts", restart_until=self._stop_requested)
+        self._around = around
+        self._clock = clock
+        self._incidents: tuple[Incident, ...] = ()
+        self._problems: Mapping[str, str] = {}
+        self._watch: Watch | None = None
+        self._epoch = -1
+        self._look_at = 0.0
+
+    def incidents(self) -> list[dict[str, Any]]:
+        """Returns the incidents that are known, the newest first, as `incidents.to_json` writes them."""
+        return [to_json(one) for one in sorted(self._incidents, key=lambda one: (-one.opened_ms, one.id))]
+
+    def problems(self) -> Mapping[str, str]:
+        """Returns why receivers take no messages, by their names: of this worker, while it leads."""
+        return self._problems
+
+    def stop(self) -> None:
+        self._stop_requested.set()
+        if self.is_alive():
+            self.join(REQUEST_S)
+
+    def serve(self) -> None:
+        import httpx
+
+        while not self._stop_requested.is_set():
+            try:
+                with httpx.Client(timeout=REQUEST_S, follow_redirects=False) as client:
+                    self._follow(Delivery(client.post, self._clock))
+            except CdcError as error:
+                log.warning("incidents are read again error=%s", error)
+                self._stop_requested.wait(RETRY_S)
+
+    def _follow(self, delivery: Delivery) -> None:
+        topic = self._around.open_topic()
+        try:
+            topic.read_to_end()
+            self.works()
+            self._watch = None
+            while not self._stop_requested.is_set():
+                self.turn(topic, delivery)
+                topic.poll(POLL_S)
+        finally:
+            topic.close()
+
+    def turn(self, topic: IncidentTopic, delivery: Delivery) -> None:
+        """Does what is to be done now, once what the topic holds has been read."""
+        self._lead(topic, delivery)
+        self._incidents = tuple(topic.fold.incidents.values())
+        self._problems = delivery.problems()
+
+    def _lead(self, topic: IncidentTopic, delivery: Delivery) -> None:
+        view, now = self._around.view(), self._clock()
+        leader = view.state.leader
+        if not view.ready or not view.is_leader or leader is None or leader.boot_id != view.boot_id:
+            self._watch = None
+            return
+        if self._watch is None or leader.epoch != self._epoch:
+            self._epoch = leader.epoch
+            self._watch = Watch({one.key: one for one in topic.fold.incidents.values() if one.is_open})
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_EVERY_S
+        settings, moment = self._around.settings(), Moment(now, time.time_ns() // 1_000_000)
+        found = conditions(view, settings.objectives, self._around.unassigned())
+        watch, changed = look(self._watch, found, settings, moment, self._around.cluster)
+        resolved = [one for one in topic.fold.incidents.values() if not one.is_open]
+        topic.write(changed, self._epoch, forgotten=outdated(resolved, moment.wall_ms))
+        self._watch = watch
+        for incident in changed:
+            self._log(incident)
+        for receiver, incident, stage in self._due(topic, settings):
+            self._tell(topic, delivery, receiver, incident, stage)
+
+    @staticmethod
+    def _due(topic: IncidentTopic, settings: AlertSettings) -> Iterator[tuple[Receiver, Incident, Stage]]:
+        """Yields what receivers are to be told, the oldest incidents first."""
+        for known in sorted(topic.fold.incidents.values(), key=lambda one: (one.opened_ms, one.id)):
+            for receiver in settings.receivers:
+                # As it is now: others may have been told of it meanwhile.
+                incident = topic.fold.incidents[known.id]
+                if (stage := incident.due(receiver)) is not None:
+                    yield receiver, incident, stage
+
+    def _tell(
+        self, topic: IncidentTopic, delivery: Delivery, receiver: Receiver, incident: Incident, stage: Stage
+    ) -> None:
+        if self._stop_requested.is_set() or not delivery.is_asked(receiver.name):
+            return
+        if delivery.send(receiver, message(receiver, incident, stage, self._around.cluster)):
+            told = incident.tell(receiver.name, stage)
+            topic.write([told], self._epoch)
+            if told.is_open and self._watch is not None:
+                self._watch = replace(self._watch, open=with_changes(self._watch.open, [told]))
+
+    @staticmethod
+    def _log(incident: Incident) -> None:
+        condition = incident.condition
+        what = "incident" if incident.is_open else "incident resolved"
+        log.warning(
+            "%s id=%s connector=%s kind=%s severity=%s code=%s summary=%s",
+            *(what, incident.id, condition.connector, condition.kind, condition.severity),
+            *(condition.code or "-", condition.summary),
+        )

@@ -1,0 +1,1 @@
+"""Which requests does a monitoring system make? Metrics, and incidents of connectors."""
