@@ -28,7 +28,7 @@ from cdcworker.coordinator.model import Connector
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.threads import start_thread
 from cdcworker.worker.alerts import settings as alert_settings
-from cdcworker.worker.alerts.incident_topic import IncidentTopic
+from cdcworker.worker.alerts.alert_topic import AlertTopic
 from cdcworker.worker.alerts.watcher import AlertWatcher, Surroundings
 from cdcworker.worker.children.warm import WarmChildren
 from cdcworker.worker.config.alert_properties import ALERTS_FILE, alerts_topic
@@ -203,7 +203,7 @@ class App:
         check_unreadable(ALERTS_FILE, config.values[ALERTS_FILE], config.providers)
         settings = OperatorFile(Path(config.values[ALERTS_FILE]), alert_settings.read, "alerts")
         client_id = f"{config.worker_id}-alerts"
-        open_topic = functools.partial(IncidentTopic, config.kafka, topic, client_id, config.replication_factor)
+        open_topic = functools.partial(AlertTopic, config.kafka, topic, client_id, config.replication_factor)
         around = Surroundings(config.group_id, self.herder.view, self.lag.unassigned, settings.content, open_topic)
         return AlertWatcher(around)
 

@@ -39,8 +39,18 @@ class Condition:
     tables: tuple[str, ...] = ()
 
 
-def conditions(view: View, objectives: Sequence[Objective], unassigned: Mapping[TaskId, Any]) -> dict[Key, Condition]:
-    """Returns all conditions. `unassigned` has what was measured of tasks that nobody runs."""
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """How a connector does by an objective. `late` holds what is too far behind, by task and table, in seconds."""
+
+    objective: Objective
+    is_known: bool
+    """False while no lag was measured that the objective judges."""
+    late: Mapping[int, Lag]
+
+
+def conditions(view: View, judgements: Mapping[tuple[str, str], Judged]) -> dict[Key, Condition]:
+    """Returns all conditions. `judgements` are those of `judged`."""
     owners = connect_json.task_owners(view)
     found: dict[Key, Condition] = {}
     for name, connector in view.state.connectors.items():
@@ -48,19 +58,19 @@ def conditions(view: View, objectives: Sequence[Objective], unassigned: Mapping[
             continue
         count = len(connect_json.task_configs(view, connector))
         tasks = [connect_json.task_state(view, TaskId(name, number), owners) for number in range(count)]
-        for condition in _of_connector(view, connector, tasks, objectives, unassigned):
+        for condition in _of_connector(view, connector, tasks):
             found[name, condition.kind] = condition
+    for (_, name), one in judgements.items():
+        if (behind := late(name, one)) is not None:
+            found[name, behind.kind] = behind
     return found
 
 
-def _of_connector(
-    view: View, connector: Connector, tasks: States, objectives: Sequence[Objective], unassigned: Mapping[TaskId, Any]
-) -> Iterator[Condition]:
+def _of_connector(view: View, connector: Connector, tasks: States) -> Iterator[Condition]:
     yield from _failed(view, connector, tasks)
     if connector.target_state == "RUNNING":
         yield from _unassigned(view, connector, tasks)
         yield from _retrying(connector, tasks)
-        yield from _late(view, connector, tasks, objectives, unassigned)
     if tables := sum(task.get(HELD_TABLES, 0) for task in tasks):
         numbers = tuple(task["id"] for task in tasks if task.get(HELD_TABLES))
         yield Condition(connector.name, HELD_TABLES, "warning", tables_held_back(tables), tasks=numbers)
@@ -99,41 +109,62 @@ def _retrying(connector: Connector, tasks: States) -> Iterator[Condition]:
         yield Condition(connector.name, RETRYING, "warning", text, code, tuple(task["id"] for task in tries))
 
 
-def _late(
-    view: View, connector: Connector, tasks: States, objectives: Sequence[Objective], unassigned: Mapping[TaskId, Any]
-) -> Iterator[Condition]:
-    for objective in objectives:
-        if not matches(connector.name, objective.connectors):
-            continue
-        ids = [TaskId(connector.name, task["id"]) for task in tasks]
-        measured = {task.task: _numbers(view.statuses.get(task), unassigned.get(task)) for task in ids}
-        late = {number: lags for number, metrics in measured.items() if (lags := dict(_behind(metrics, objective)))}
-        if not late:
-            continue
-        worst = max(seconds for lags in late.values() for seconds in lags.values())
-        tables = sorted({table for lags in late.values() for table in lags if table})
-        kind = f"{LATE}/{objective.name}"
-        text = f"{worst:.0f} s behind, the objective {objective.name} allows {objective.freshness_s:g} s"
-        yield Condition(
-            connector.name, kind, objective.severity, text, tasks=tuple(late), tables=tuple(tables[:TABLES_MAX])
-        )
+def judged(
+    view: View, objectives: Sequence[Objective], unassigned: Mapping[TaskId, Any]
+) -> dict[tuple[str, str], Judged]:
+    """Returns how each running connector does by each objective that is for it, by the objective's and the connector's name."""
+    found: dict[tuple[str, str], Judged] = {}
+    for name, connector in view.state.connectors.items():
+        if connector.target_state == "RUNNING":
+            ids = [TaskId(name, number) for number in range(len(connect_json.task_configs(view, connector)))]
+            metrics = {task.task: _numbers(view.statuses.get(task), unassigned.get(task)) for task in ids}
+            for objective in objectives:
+                if matches(name, objective.connectors):
+                    found[objective.name, name] = _judged(objective, metrics)
+    return found
+
+
+def _judged(objective: Objective, metrics: Mapping[int, Mapping[str, Any]]) -> Judged:
+    lags = {number: dict(_lags(of_task, objective)) for number, of_task in metrics.items()}
+    behind = {
+        number: {table: lag for table, lag in known.items() if lag > objective.freshness_s}
+        for number, known in lags.items()
+    }
+    return Judged(objective, any(lags.values()), {number: late for number, late in behind.items() if late})
+
+
+def late(connector: str, one: Judged) -> Condition | None:
+    """Returns the condition of a connector that is later than an objective allows."""
+    if not one.late:
+        return None
+    worst = max(seconds for lags in one.late.values() for seconds in lags.values())
+    tables = sorted({table for lags in one.late.values() for table in lags if table})
+    objective = one.objective
+    return Condition(
+        connector,
+        f"{LATE}/{objective.name}",
+        objective.severity,
+        f"{worst:.0f} s behind, the objective {objective.name} allows {objective.freshness_s:g} s",
+        tasks=tuple(one.late),
+        tables=tuple(tables[:TABLES_MAX]),
+    )
 
 
 def _numbers(status: TaskStatus | None, standing: Any) -> Mapping[str, Any]:
     return standing or (status.metrics if status is not None else {})
 
 
-def _behind(metrics: Mapping[str, Any], objective: Objective) -> Iterator[tuple[str, float]]:
-    """Yields what lags more than the objective allows; the connector as a whole has no table's name."""
+def _lags(metrics: Mapping[str, Any], objective: Objective) -> Iterator[tuple[str, float]]:
+    """Yields the lags that the objective judges; the connector as a whole has no table's name."""
     if not objective.tables:
         lag = metrics.get(LAG)
-        if isinstance(lag, int | float) and lag > objective.freshness_s:
+        if isinstance(lag, int | float):
             yield "", lag
         return
     for name in LAG_OF_TABLES:
         lags = metrics.get(name)
         for table, lag in lags.items() if isinstance(lags, Mapping) else ():
-            if isinstance(lag, int | float) and lag > objective.freshness_s and matches(table, objective.tables):
+            if isinstance(lag, int | float) and matches(table, objective.tables):
                 yield table, lag
 
 

@@ -28,6 +28,7 @@ HOLD_S: Final = 30.0
 RESOLVE_S: Final = 60.0
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|h|)")
+PERCENT: Final = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,6})?)\s*%?")
 UNIT_S: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0}
 DURATION_S_MAX: Final = 7 * 86_400.0
 
@@ -67,6 +68,8 @@ class Objective:
     tables: tuple[str, ...] = ()
     """Patterns of tables, and of topics of sinks; none: the connector as a whole."""
     severity: Severity = "warning"
+    target: float | None = None
+    """The share of the last thirty days in which it has to hold; None: nobody counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,7 @@ _RECEIVER_MEMBERS: Final = {
 
 
 def _objective(item: Any, place: str) -> Objective:
-    _check_members(item, {"name", "freshness", "connectors", "tables", "severity"}, place)
+    _check_members(item, {"name", "freshness", "connectors", "tables", "severity", "target"}, place)
     if "freshness" not in item:
         raise ValueError(f"{place}.freshness: is missing; it says how old the newest change may be, such as 60s")
     return Objective(
@@ -158,6 +161,7 @@ def _objective(item: Any, place: str) -> Objective:
         _patterns(item.get("connectors", "*"), f"{place}.connectors"),
         _patterns(item["tables"], f"{place}.tables") if "tables" in item else (),
         _one_of(item.get("severity", "warning"), SEVERITIES, f"{place}.severity"),
+        _percent(item["target"], f"{place}.target") if "target" in item else None,
     )
 
 
@@ -226,3 +230,13 @@ def _duration(value: Any, place: str) -> float:
     if not 0 <= seconds <= DURATION_S_MAX:
         raise ValueError(f"{place}: expects a time such as 30s, 5m or 1h, seven days at most")
     return seconds
+
+
+def _percent(value: Any, place: str) -> float:
+    match = (
+        PERCENT.fullmatch(str(value)) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+    )
+    percent = float(match[1]) if match else 0.0
+    if not 0 < percent < 100:
+        raise ValueError(f"{place}: expects a share of the time in percent, such as 99.9%")
+    return percent / 100

@@ -12,9 +12,10 @@ from typing import Any, Final
 from cdcworker.coordinator.model import TaskId, View
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import SupervisedThread
-from cdcworker.worker.alerts.conditions import conditions
+from cdcworker.worker.alerts.alert_topic import AlertTopic, budget_records, incident_records
+from cdcworker.worker.alerts.budgets import WRITE_EVERY_S, Budget, after, expired, used_up
+from cdcworker.worker.alerts.conditions import Condition, Judged, Key, conditions, judged
 from cdcworker.worker.alerts.delivery import REQUEST_S, Delivery
-from cdcworker.worker.alerts.incident_topic import IncidentTopic
 from cdcworker.worker.alerts.incidents import Incident, Moment, Stage, Watch, look, outdated, to_json, with_changes
 from cdcworker.worker.alerts.messages import message
 from cdcworker.worker.alerts.settings import AlertSettings, Receiver
@@ -35,7 +36,7 @@ class Surroundings:
     unassigned: Callable[[], Mapping[TaskId, Mapping[str, Any]]]
     """Returns what was measured of tasks that nobody runs."""
     settings: Callable[[], AlertSettings]
-    open_topic: Callable[[], IncidentTopic]
+    open_topic: Callable[[], AlertTopic]
 
 
 class AlertWatcher(SupervisedThread):
@@ -51,14 +52,27 @@ class AlertWatcher(SupervisedThread):
         self._around = around
         self._clock = clock
         self._incidents: tuple[Incident, ...] = ()
+        self._budgets: tuple[Budget, ...] = ()
         self._problems: Mapping[str, str] = {}
         self._watch: Watch | None = None
         self._epoch = -1
-        self._look_at = 0.0
+        self._look_at = self._looked_at = self._write_at = 0.0
+        self._counted: dict[Key, Budget] = {}
+        """The budgets as they are now; the topic has them as they were when they were written last."""
 
     def incidents(self) -> list[dict[str, Any]]:
         """Returns the incidents that are known, the newest first, as `incidents.to_json` writes them."""
         return [to_json(one) for one in sorted(self._incidents, key=lambda one: (-one.opened_ms, one.id))]
+
+    def objectives(self) -> list[dict[str, Any]]:
+        """Returns how connectors do by the objectives that have a target: which share of the time of which the lag is known they
+        held, and which share of the budget is left."""
+        targets = {one.name: one.target for one in self._around.settings().objectives if one.target is not None}
+        return [
+            budget_shown(one, targets[one.objective])
+            for one in sorted(self._budgets, key=lambda one: one.key)
+            if one.objective in targets
+        ]
 
     def problems(self) -> Mapping[str, str]:
         """Returns why receivers take no messages, by their names: of this worker, while it leads."""
@@ -92,13 +106,14 @@ class AlertWatcher(SupervisedThread):
         finally:
             topic.close()
 
-    def turn(self, topic: IncidentTopic, delivery: Delivery) -> None:
+    def turn(self, topic: AlertTopic, delivery: Delivery) -> None:
         """Does what is to be done now, once what the topic holds has been read."""
         self._lead(topic, delivery)
         self._incidents = tuple(topic.fold.incidents.values())
+        self._budgets = tuple((self._counted if self._watch is not None else topic.fold.budgets).values())
         self._problems = delivery.problems()
 
-    def _lead(self, topic: IncidentTopic, delivery: Delivery) -> None:
+    def _lead(self, topic: AlertTopic, delivery: Delivery) -> None:
         view, now = self._around.view(), self._clock()
         leader = view.state.leader
         if not view.ready or not view.is_leader or leader is None or leader.boot_id != view.boot_id:
@@ -107,22 +122,36 @@ class AlertWatcher(SupervisedThread):
         if self._watch is None or leader.epoch != self._epoch:
             self._epoch = leader.epoch
             self._watch = Watch({one.key: one for one in topic.fold.incidents.values() if one.is_open})
+            self._counted, self._looked_at, self._write_at = dict(topic.fold.budgets), now, now + WRITE_EVERY_S
         if now < self._look_at:
             return
         self._look_at = now + LOOK_EVERY_S
         settings, moment = self._around.settings(), Moment(now, time.time_ns() // 1_000_000)
-        found = conditions(view, settings.objectives, self._around.unassigned())
-        watch, changed = look(self._watch, found, settings, moment, self._around.cluster)
+        judgements = judged(view, settings.objectives, self._around.unassigned())
+        found = conditions(view, judgements) | self._count(topic, judgements, moment)
+        self._watch, changed = look(self._watch, found, settings, moment, self._around.cluster)
         resolved = [one for one in topic.fold.incidents.values() if not one.is_open]
-        topic.write(changed, self._epoch, forgotten=outdated(resolved, moment.wall_ms))
-        self._watch = watch
+        topic.write(incident_records(changed, outdated(resolved, moment.wall_ms)), self._epoch)
         for incident in changed:
             self._log(incident)
         for receiver, incident, stage in self._due(topic, settings):
             self._tell(topic, delivery, receiver, incident, stage)
 
+    def _count(self, topic: AlertTopic, judgements: Mapping[Key, Judged], now: Moment) -> dict[Key, Condition]:
+        """Takes the time since the last look from budgets, stores them from time to time, and returns those that are used up."""
+        self._counted = after(self._counted, judgements, now.wall_ms, now.mono - self._looked_at)
+        self._looked_at = now.mono
+        if now.mono >= self._write_at:
+            self._write_at = now.mono + WRITE_EVERY_S
+            gone = expired(self._counted, now.wall_ms)
+            self._counted = {key: one for key, one in self._counted.items() if key not in gone}
+            changed = [one for key, one in self._counted.items() if topic.fold.budgets.get(key) != one]
+            topic.write(budget_records(changed, gone), self._epoch)
+        used = (used_up(self._counted[key], one.objective) for key, one in judgements.items() if key in self._counted)
+        return {(one.connector, one.kind): one for one in used if one is not None}
+
     @staticmethod
-    def _due(topic: IncidentTopic, settings: AlertSettings) -> Iterator[tuple[Receiver, Incident, Stage]]:
+    def _due(topic: AlertTopic, settings: AlertSettings) -> Iterator[tuple[Receiver, Incident, Stage]]:
         """Yields what receivers are to be told, the oldest incidents first."""
         for known in sorted(topic.fold.incidents.values(), key=lambda one: (one.opened_ms, one.id)):
             for receiver in settings.receivers:
@@ -132,13 +161,15 @@ class AlertWatcher(SupervisedThread):
                     yield receiver, incident, stage
 
     def _tell(
-        self, topic: IncidentTopic, delivery: Delivery, receiver: Receiver, incident: Incident, stage: Stage
+        self, topic: AlertTopic, delivery: Delivery, receiver: Receiver, incident: Incident, stage: Stage
     ) -> None:
-        if self._stop_requested.is_set() or not delivery.is_asked(receiver.name):
+        # The messages before this one may have taken long.
+        is_leader = self._around.view().is_leader
+        if self._stop_requested.is_set() or not is_leader or not delivery.is_asked(receiver.name):
             return
         if delivery.send(receiver, message(receiver, incident, stage, self._around.cluster)):
             told = incident.tell(receiver.name, stage)
-            topic.write([told], self._epoch)
+            topic.write(incident_records([told]), self._epoch)
             if told.is_open and self._watch is not None:
                 self._watch = replace(self._watch, open=with_changes(self._watch.open, [told]))
 
@@ -151,3 +182,17 @@ class AlertWatcher(SupervisedThread):
             *(what, incident.id, condition.connector, condition.kind, condition.severity),
             *(condition.code or "-", condition.summary),
         )
+
+
+def budget_shown(budget: Budget, target: float) -> dict[str, Any]:
+    """Returns how a connector does by an objective, as the REST API shows it."""
+    measured, late = budget.total()
+    return {
+        "objective": budget.objective,
+        "connector": budget.connector,
+        "target": target,
+        "held": round(1 - late / measured, 6) if measured else None,
+        "budget_left": round(budget.left(target), 6),
+        "late_s": round(late, 1),
+        "measured_s": round(measured, 1),
+    }

@@ -33,6 +33,9 @@ class Alerts(Protocol):
     def incidents(self) -> Sequence[JsonObject]:
         """Returns the incidents, the newest first."""
 
+    def objectives(self) -> Sequence[JsonObject]:
+        """Returns how connectors do by the objectives that have a target."""
+
     def problems(self) -> Mapping[str, str]:
         """Returns why receivers take no messages, by their names."""
 

@@ -59,6 +59,28 @@ def _time(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+@remote_command(alerts, "objectives")
+def objectives(remote: RemoteCluster) -> None:
+    """How connectors did by the objectives that have a target, in the last 30 days."""
+    remote.call("GET", "/v1/incidents?open=true", _budgets)
+
+
+def _budgets(content: Json) -> TextTable:
+    rows = [
+        (
+            one["objective"],
+            one["connector"],
+            f"{one['target']:.4%}",
+            "-" if one["held"] is None else f"{one['held']:.4%}",
+            f"{one['budget_left']:.1%}",
+            f"{one['late_s']:.0f} s",
+        )
+        for one in content["objectives"]
+    ]
+    head = ("OBJECTIVE", "CONNECTOR", "TARGET", "HELD", "BUDGET LEFT", "LATE")
+    return TextTable(head, rows, of="objective")
+
+
 @alerts.command("check")
 @FILE
 @json_option

@@ -250,7 +250,15 @@ SCHEMAS: Mapping[str, Json] = {
     ),
     "Subjects": _object("subjects", subjects=_list(_object("subject versions last change", subject=TEXT))),
     "Incidents": _object(
-        "incidents receivers",
+        "incidents objectives receivers",
+        objectives=_list(
+            _object(
+                "objective connector target held budget_left late_s measured_s",
+                target={"type": "number"},
+                held={"type": ["number", "null"]},
+                budget_left={"type": "number"},
+            )
+        ),
         incidents=_list(
             _object(
                 "id connector kind severity code summary tasks tables opened resolved told",

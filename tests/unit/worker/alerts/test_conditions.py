@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cdcworker.coordinator.model import TaskId
-from cdcworker.worker.alerts.conditions import conditions
+from cdcworker.worker.alerts.conditions import conditions, judged
 from cdcworker.worker.alerts.settings import Objective
 
 FRESH = Objective("fresh", 60.0)
@@ -14,7 +14,12 @@ TABLES = Objective("orders", 5.0, connectors=("sh*",), tables=("public.o*", "sho
 @pytest.fixture
 def found(herder):
     """`found(…)`: the conditions with these objectives."""
-    return lambda *objectives, unassigned=None: conditions(herder.view(), objectives, unassigned or {})
+
+    def look(*objectives, unassigned=None):
+        view = herder.view()
+        return conditions(view, judged(view, objectives, unassigned or {}))
+
+    return look
 
 
 def test_of_a_cluster_that_works_there_are_none(cluster, found):
@@ -98,3 +103,20 @@ def test_of_a_task_that_nobody_runs_what_was_measured_from_outside_counts(cluste
     cluster.plan("shop", None)
     found_late = found(FRESH, unassigned={TaskId("shop", 0): {"lag_s": 100.0}})
     assert {kind for _, kind in found_late} == {"unassigned", "late/fresh"}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "known", "late"),
+    [
+        ({}, False, {}),
+        ({"lag_s": 5.0}, True, {}),
+        ({"lag_s": 61.0}, True, {0: {"": 61.0}}),
+        ({"lag_s": "x"}, False, {}),
+    ],
+)
+def test_what_is_not_measured_is_not_judged(cluster, herder, metrics, known, late):
+    cluster.add("shop")
+    cluster.plan("shop", "RUNNING")
+    cluster.report("shop", 0, "RUNNING", metrics=metrics)
+    one = judged(herder.view(), [FRESH], {})["fresh", "shop"]
+    assert (one.is_known, one.late) == (known, late)

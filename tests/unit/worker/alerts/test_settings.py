@@ -86,6 +86,13 @@ def test_a_receiver_wants_its_connectors_from_a_severity_on(connector, severity,
         ({"receivers": [HOOK], "resolve": "-1s"}, "resolve"),
         ({"receivers": [HOOK], "resolve": "999h"}, "resolve"),
         ({"receivers": [HOOK], "objectives": [{"name": "f"}]}, "objectives[0].freshness"),
+        *(
+            (
+                {"receivers": [HOOK], "objectives": [{"name": "f", "freshness": 1, "target": value}]},
+                "objectives[0].target",
+            )
+            for value in (0, 100, "99,9%", True, None, [], "9" * 9)
+        ),
         ({"receivers": [HOOK], "objectives": [{"name": "f", "freshness": "1s", "table": "x"}]}, "objectives[0]"),
     ],
 )
@@ -93,6 +100,12 @@ def test_a_mistake_is_told_by_its_place(content, place):
     with pytest.raises(ValueError, match=r".") as caught:
         parse(content)
     assert str(caught.value).startswith(f"{place}:")
+
+
+@pytest.mark.parametrize(("given", "target"), [("99.9%", 0.999), (99.9, 0.999), ("50", 0.5)])
+def test_a_target_is_a_share_in_percent(given, target):
+    found = parse({"receivers": [HOOK], "objectives": [{"name": "f", "freshness": 1, "target": given}]})
+    assert found.objectives[0].target == pytest.approx(target)
 
 
 def test_secrets_may_lie_in_files_and_are_never_shown(tmp_path):

@@ -10,10 +10,9 @@ import pytest
 from cdcworker.coordinator.api import LogRecord
 from cdcworker.coordinator.model import Leader
 from cdcworker.worker.alerts import watcher as watching
+from cdcworker.worker.alerts.alert_topic import AlertFold, incident_records
 from cdcworker.worker.alerts.delivery import BACKOFF_S, Delivery
-from cdcworker.worker.alerts.incident_topic import IncidentFold
-from cdcworker.worker.alerts.incidents import to_json
-from cdcworker.worker.alerts.settings import AlertSettings, Receiver
+from cdcworker.worker.alerts.settings import AlertSettings, Objective, Receiver
 from cdcworker.worker.alerts.watcher import AlertWatcher, Surroundings
 
 OPS = Receiver("ops", "webhook", "https://ops.example.com/")
@@ -25,14 +24,13 @@ class Topic:
 
     def __init__(self, records: list[LogRecord]) -> None:
         self.records = records
-        self.fold = IncidentFold()
+        self.fold = AlertFold()
         self.fold.apply(records)
 
-    def write(self, incidents, epoch, *, forgotten=()):
-        values = [(one.id, to_json(one)) for one in incidents] + [(one.id, None) for one in forgotten]
-        for id, value in values:
+    def write(self, values, epoch):
+        for key, value in values.items():
             headers = {"e": str(epoch), "n": str(len(self.records))}
-            self.records.append(LogRecord(f"incident/{id}", value, headers, len(self.records)))
+            self.records.append(LogRecord(key, value, headers, len(self.records)))
         self.fold.apply(self.records[len(self.records) - len(values) :])
 
 
@@ -116,8 +114,8 @@ def test_a_former_leader_that_still_writes_changes_nothing(fails, herder):
     world = World(herder)
     world.passes(30)
     (incident,) = world.topic.fold.incidents.values()
-    world.topic.write([incident.tell("ops", "resolved")], 99)
-    world.topic.write([incident], 5)
+    world.topic.write(incident_records([incident.tell("ops", "resolved")]), 99)
+    world.topic.write(incident_records([incident]), 5)
     assert world.topic.fold.incidents[incident.id].told == {"ops": "resolved"}
 
 
@@ -166,8 +164,63 @@ def test_a_deleted_connector_ends_its_incident(fails, herder):
     assert world.sent == [("ops", "opened"), ("ops", "resolved")]
 
 
+TARGET = Objective("fresh", 60.0, target=0.999)
+
+
+def lag(cluster, seconds):
+    cluster.report("shop", 0, "RUNNING", metrics={"lag_s": seconds})
+
+
+def test_time_that_a_connector_is_late_is_taken_from_its_budget_over_a_change_of_leaders(cluster, herder):
+    cluster.add("shop")
+    cluster.plan("shop", "RUNNING")
+    settings = AlertSettings((OPS,), (TARGET,), hold_s=1e9, resolve_s=20.0)
+    first = World(herder, settings=settings)
+    lag(cluster, 5.0)
+    first.passes(600)
+    lag(cluster, 99.0)
+    first.passes(120)
+    cluster.state = replace(cluster.state, leader=Leader(9, "leader:8083", "boot-l", "u"), epoch=9)
+    second = World(herder, first.records, settings)
+    second.passes(120)
+    (shown,) = second.watcher.objectives()
+    assert (shown["objective"], shown["connector"], shown["target"]) == ("fresh", "shop", 0.999)
+    # The first leader's last minute may not have been stored.
+    assert 180 <= shown["late_s"] <= 240
+    assert shown["held"] == pytest.approx(1 - shown["late_s"] / shown["measured_s"], abs=1e-5)
+    assert shown["budget_left"] == pytest.approx(1 - shown["late_s"] / (0.001 * 30 * 86_400), abs=1e-5)
+
+
+def test_a_budget_that_is_used_up_is_an_incident(cluster, herder):
+    cluster.add("shop")
+    cluster.plan("shop", "RUNNING")
+    lag(cluster, 99.0)
+    settings = AlertSettings((OPS,), (replace(TARGET, target=0.9999),), hold_s=4.0, resolve_s=20.0)
+    world = World(herder, settings=settings)
+    world.passes(240)
+    assert {one["kind"] for one in world.watcher.incidents()} == {"late/fresh"}
+    world.passes(60)
+    assert {one["kind"] for one in world.watcher.incidents()} == {"late/fresh", "budget/fresh"}
+    lag(cluster, 0.0)
+    world.passes(60)
+    assert {one["kind"] for one in world.watcher.incidents() if not one["resolved"]} == {"budget/fresh"}
+
+
+def test_time_in_which_nobody_looked_or_nothing_was_measured_does_not_count(cluster, herder):
+    cluster.add("shop")
+    cluster.plan("shop", "RUNNING")
+    world = World(herder, settings=AlertSettings((OPS,), (TARGET,)))
+    world.passes(100)
+    assert world.watcher.objectives() == []
+    lag(cluster, 99.0)
+    world.passes(2)
+    world.now += 5_000
+    world.passes(4)
+    assert world.watcher.objectives()[0]["late_s"] <= 16
+
+
 def test_foreign_records_change_nothing():
-    fold = IncidentFold()
+    fold = AlertFold()
     headers = {"e": "1", "n": "1"}
     for record in (
         LogRecord("x", {}, headers),
@@ -175,6 +228,8 @@ def test_foreign_records_change_nothing():
         LogRecord("incident/a", {}, {"e": "-1", "n": "x"}),
         LogRecord("incident/a", {"id": "b"}, headers),
         LogRecord("incident/a", {}, headers, refused="no JSON"),
+        LogRecord("objective/a/b", {"days": {"x": [1, 2]}}, headers),
+        LogRecord("objective/a/b", {"days": {"2026-01-01": 1}}, headers),
     ):
         fold.apply([record])
-    assert fold.incidents == {}
+    assert (fold.incidents, fold.budgets) == ({}, {})

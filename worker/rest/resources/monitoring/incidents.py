@@ -11,8 +11,9 @@ from starlette.responses import JSONResponse, Response
 
 
 async def list_incidents(api: ApiContext, request: Request) -> Response:
-    """Answers incidents, the newest first: all that are kept, or with `open=true` those that are not over. `receivers` says why
-    receivers take no messages; only the leader knows it, and only who sees all connectors is told."""
+    """Answers incidents, the newest first: all that are kept, or with `open=true` those that are not over. `objectives` says how
+    connectors do by those that have a target. `receivers` says why receivers take no messages; only the leader knows it, and only
+    who sees all connectors is told."""
     alerts = available(api.services.alerts, "Incidents (the worker property alerts.file)")
     only_open = flag(request.query_params, "open")
     shown = [
@@ -20,8 +21,9 @@ async def list_incidents(api: ApiContext, request: Request) -> Response:
         for incident in alerts.incidents()
         if visible(request.scope, incident["connector"]) and not (only_open and incident["resolved"] is not None)
     ]
+    objectives = [one for one in alerts.objectives() if visible(request.scope, one["connector"])]
     problems = dict(alerts.problems()) if sees_all(request.scope) else {}
-    return JSONResponse({"incidents": shown, "receivers": problems})
+    return JSONResponse({"incidents": shown, "objectives": objectives, "receivers": problems})
 
 
 ENDPOINTS = (

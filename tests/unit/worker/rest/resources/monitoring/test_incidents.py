@@ -8,7 +8,7 @@ INCIDENTS = [
     {"v": 1, "id": "b", "connector": "shop", "resolved": None},
     {"v": 1, "id": "a", "connector": "orders", "resolved": 5},
 ]
-ALERTS = SimpleNamespace(incidents=lambda: INCIDENTS, problems=lambda: {"ops": "status 503"})
+ALERTS = SimpleNamespace(incidents=lambda: INCIDENTS, objectives=list, problems=lambda: {"ops": "status 503"})
 
 
 def test_all_are_shown_or_those_that_are_open(connect, herder):
