@@ -6,6 +6,8 @@ import json
 import uuid
 
 import pytest
+from cdcworker.worker.cli.main import cli
+from click.testing import CliRunner
 
 from tests import plain_http
 from tests.integration import one_worker
@@ -76,6 +78,9 @@ def test_an_incident_outlives_its_leader_and_is_told_once(start, hook):
     second.wait(lambda: incidents(second)[0]["told"] == {"ops": "resolved"}, "the end, stored")
     assert told(hook) == [(f"incident.{stage}", "bad", "failed") for stage in ("opened", "resolved")]
     assert incidents(second, "?open=true") == []
+    shown = CliRunner().invoke(cli, ["alerts", "list", "--all", "--url", second.url]).output
+    assert ("datagen.fault_config" in shown, "ops: resolved" in shown) == (True, True)
+    assert CliRunner().invoke(cli, ["alerts", "objectives", "--url", second.url]).exit_code == 0
     ids = set()
     for _, _, headers, body in hook.requests:
         assert is_signed(b"a-secret-of-the-receiver", headers, body)
