@@ -20,6 +20,8 @@ from cdcworker.worker.cli.client.remote import (
 from cdcworker.worker.cli.commands.context import tell
 from cdcworker.worker.cli.render.output import TextTable, of_error
 
+WANTED = "wanted"
+"""What the API says of a receiver that is to be told and was not yet."""
 FILE = click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 Json = dict[str, Any]
 
@@ -46,7 +48,8 @@ def _listing(content: Json) -> TextTable:
             one["connector"],
             one["summary"],
             one["code"] or "-",
-            ", ".join(f"{name}: {stage}" for name, stage in one["told"].items()) or "-",
+            ", ".join(f"{name}: {'not yet' if stage == WANTED else stage}" for name, stage in one["told"].items())
+            or "-",
         )
         for one in content["incidents"]
     ]

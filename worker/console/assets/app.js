@@ -4,6 +4,7 @@ import { ConnectorPage } from "./connector.js";
 import { EditConnector, NewConnector } from "./edit.js";
 import { ErrorPage } from "./errors.js";
 import { ago } from "./format.js";
+import { Incidents } from "./incidents.js";
 import { Journal } from "./journal.js";
 import { live, may, maySomewhere, start, stop, useLive } from "./live.js";
 import { Overview } from "./overview.js";
@@ -17,6 +18,7 @@ const PAGES = {
     part === "edit" ? html`<${EditConnector} key=${name} name=${name} />` : html`<${ConnectorPage} key=${name} name=${name} part=${part} />`,
   new: () => html`<${NewConnector} />`,
   schemas: ([subject]) => (subject ? html`<${SchemaHistory} key=${subject} subject=${subject} />` : html`<${Schemas} />`),
+  incidents: () => html`<${Incidents} />`,
   journal: () => html`<${Journal} />`,
   errors: ([code]) => html`<${ErrorPage} key=${code} code=${code || ""} />`,
 };
@@ -105,7 +107,7 @@ function Frame({ caller, onLogout }) {
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); main.current.focus(); }}>To the content</a>
     <header class="top">
       <a class="brand" href="#/"><img src="icon.svg" alt="" width="24" height="24" /> cdcworker</a>
-      <nav aria-label="Pages">${link("", "Overview")}${may("read") && link("schemas", "Schemas")}${link("journal", "Journal")}
+      <nav aria-label="Pages">${link("", "Overview")}${may("read") && link("schemas", "Schemas")}${link("incidents", "Incidents")}${link("journal", "Journal")}
         ${maySomewhere("admin") && link("new", "New connector")}</nav>
       <${Caller} caller=${caller} onLogout=${onLogout} />
     </header>

@@ -6,7 +6,7 @@ const ROWS_SHOWN = 200;
 const TONES = {
   __proto__: null,
   RUNNING: "good", healthy: "good", COMPLETED: "good", ok: "good", equal: "good", alive: "good", done: "good",
-  FAILED: "bad", failed: "bad", error: "bad", different: "bad", gone: "bad",
+  FAILED: "bad", failed: "bad", error: "bad", different: "bad", gone: "bad", critical: "bad",
   degraded: "warn", UNASSIGNED: "warn", RESTARTING: "warn", warning: "warn", draining: "warn", undecided: "warn",
   PENDING: "info", running: "info", leader: "info", note: "info",
 };

@@ -30,6 +30,12 @@ USERS = {
 DATABASE_SECRET = "canary-7d2f91"
 ROW = "canary-row-4411"
 ROWS = 5_000
+ALERTS = {
+    "receivers": [{"name": "team", "url": "http://127.0.0.1:9/"}],
+    "objectives": [{"name": "fresh", "freshness": "60s", "target": "99.9%"}],
+    "hold": "1s",
+}
+"""Nobody listens there: the page shows that, too."""
 QUICK = {"task.restart.backoff.ms": "10", "task.restart.backoff.max.ms": "50"}
 
 
@@ -56,7 +62,16 @@ class ConsoleWorld:
         self.users = folder / "users.yaml"
         write_users(self.users, *USERS)
         self.group = f"c{secrets.token_hex(4)}"
-        more = {"rest.auth.file": str(self.users), "file.connector.paths": str(folder), "sink.standby": "0"}
+        # Not where connectors may read.
+        alerts = folder.with_name(f"{folder.name}-alerts.yaml")
+        alerts.write_text(yaml.safe_dump(ALERTS))
+        alerts.chmod(0o600)
+        more = {
+            "alerts.file": str(alerts),
+            "rest.auth.file": str(self.users),
+            "file.connector.paths": str(folder),
+            "sink.standby": "0",
+        }
         self.workers = [Worker(folder, kafka.bootstrap, self.group, name, **more) for name in ("w1", "w2")]
         self.url = self.workers[0].url
         headers = {"Authorization": f"Bearer {token_of('ada')}"}

@@ -35,6 +35,7 @@ PLACES = {
     "new": ("new", "Which class?"),
     "schemas": ("schemas", "public.orders-value"),
     "schema": ("schemas/SUBJECT", "Version 1"),
+    "incidents": ("incidents", "1 of 1 task FAILED"),
     "journal": ("journal", "Why tasks moved"),
     "error": ("errors/postgres.slot_lost", "What stays safe"),
 }
