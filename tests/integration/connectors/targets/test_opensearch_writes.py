@@ -177,6 +177,21 @@ def test_a_value_that_was_not_sent_stays_and_a_partial_row_is_merged(opensearch,
     assert opensearch.rows(name)["1"] == {"id": 1}, "a row that was gone has nothing to keep"
 
 
+def test_a_stored_value_that_the_server_does_not_read_is_not_dropped(opensearch, opened, name):
+    """An alias of several indexes takes writes in one of them, and is not read by an id."""
+    both = [f"{name}-1", f"{name}-2"]
+    for index in both:
+        opensearch.ask("PUT", f"/{index}", {})
+    actions = [{"add": {"index": index, "alias": name, "is_write_index": index == both[0]}} for index in both]
+    opensearch.ask("POST", "/_aliases", {"actions": actions})
+    target = opened(opensearch.config(), **{"external.resource.usage": "ALIAS_INDEX"})
+    target.write(RecordBatch([change(1, row(a="large"))]))
+    error = refused(target, change(2, row(n=2), unsent=("a",)))
+    assert (error.code, error.where["index"]) == ("sink.target_refuses", name)
+    assert opensearch.rows(name)["1"] == row(a="large")
+    opensearch.drop(*both)
+
+
 def test_ids_of_keys(opensearch, opened, name):
     target = opened(opensearch.config())
     keys = ["ä/?#", "x" * 600, {"a": 1, "b": "x:y%"}, {"id": "one"}, 7]

@@ -16,6 +16,7 @@ from cdcworker.connectors.targets.opensearch.documents import DocumentRules, Doc
 from cdcworker.connectors.targets.opensearch.errors import current_version, item_error
 from cdcworker.connectors.targets.opensearch.indexes import missing
 from cdcworker.connectors.targets.opensearch.server_checks import DEFAULT_MS, duration_ms
+from cdcworker.connectors.targets.opensearch.stored import complete
 from cdcworker.connectors.targets.opensearch.target import moment
 from cdcworker.connectors.targets.rows import Row
 from cdcworker.connectors.transforms.data import ConnectSchema, struct
@@ -143,19 +144,41 @@ def test_durations():
     ]  # fmt: skip
 
 
+class Answers:
+    """A client whose every answer is the same."""
+
+    def __init__(self, said):
+        self.body = json.dumps(said).encode()
+
+    def ask(self, *_arguments, **_more):
+        return self
+
+    def json(self):
+        return json.loads(self.body)
+
+
 @pytest.mark.parametrize(
     "items", [[], [{}], ["taken"], [{"index": None}], [{"index": {"status": "201"}}], [{"index": {"status": 201}}] * 2]
 )
 def test_an_answer_that_does_not_tell_of_each_document_is_no_answer(items):
-    class Odd:
-        def ask(self, *_arguments, **_more):
-            return self
-
-        def json(self):
-            return {"items": items}
-
     with pytest.raises(TargetUnavailable):
-        send(Odd(), [Write("index", "i", "1", 7, text="{}")], "false", tells_topics=True)
+        send(Answers({"items": items}), [Write("index", "i", "1", 7, text="{}")], "false", tells_topics=True)
+
+
+@pytest.mark.parametrize(
+    ("document", "code"),
+    [
+        ({"error": {"type": "no_shard_available_action_exception", "reason": "secret"}}, "sink.target_unavailable"),
+        ({"error": {"type": "index_closed_exception", "reason": "secret"}}, "sink.target_refuses"),
+        ({"error": "secret"}, "sink.target_unavailable"),
+        ({}, "sink.target_unavailable"),
+    ],
+)
+def test_a_document_that_the_server_does_not_look_for_is_not_taken_for_an_absent_one(document, code):
+    with pytest.raises(CdcError) as error:
+        complete(Answers({"docs": [document]}), [Write("index", "i", "1", 7, pieces={}, kept=("a",))])
+    assert error.value.code == code
+    assert "secret" not in str(error.value)
 
 
 @pytest.mark.parametrize(
