@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import threading
 import uuid
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from cdcworker.connectors.api.record_target import RecordBatch, TargetPlace, TargetRecord, TargetUnavailable
 from cdcworker.connectors.config import allowed_hosts, tls_policy
 from cdcworker.connectors.config.allowed_hosts import HostPolicy
+from cdcworker.connectors.targets.opensearch.client import SearchClient
 from cdcworker.connectors.targets.opensearch.config import CONFIG_DEF
 from cdcworker.connectors.targets.opensearch.target import OpenSearchTarget
 from cdcworker.connectors.transforms.data import DECIMAL, ConnectSchema, Header, struct, timestamp
@@ -379,6 +381,18 @@ def test_items_that_the_server_does_not_take_now_are_sent_again_alone(opened, mi
     for status, code in ((302, "sink.target_refuses"), (403, "sink.target_refuses"), (413, "sink.record_refused")):
         front.said = [(status, {"Location": "http://elsewhere.example/"}, {})]
         assert refused(opened({"connection.url": front.url}, **{"versions.index": ""}), *records).code == code
+
+
+def test_an_index_of_versions_that_is_there_is_not_created(opensearch, opened, name, monkeypatch):
+    """A user may have no right to create one."""
+    asked, ask = [], SearchClient.ask
+    monkeypatch.setattr(
+        SearchClient, "ask", lambda self, *given, **more: asked.append(given[:2]) or ask(self, *given, **more)
+    )
+    for topic in ("t", "u"):
+        opened(opensearch.config()).write(RecordBatch([replace(change(1, row()), topic=topic)]))
+    assert asked.count(("PUT", f"/{name}-versions")) == 1
+    assert set(opensearch.rows(f"{name}-versions")) == {"t", "u"}
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,31 @@ def test_an_answer_that_does_not_tell_of_each_document_is_no_answer(items):
         send(Answers({"items": items}), [Write("index", "i", "1", 7, text="{}")], "false", tells_topics=True)
 
 
+CONFLICT = "version_conflict_engine_exception"
+LATER = f"version conflict, current version [{1 << 48}] is higher or equal to the one provided [7]"
+
+
+@pytest.mark.parametrize(
+    ("verb", "said", "code"),
+    [
+        ("delete", {"status": 404}, None),
+        ("index", {"status": 404}, "sink.record_refused"),
+        ("index", {"status": 409, "error": {"type": CONFLICT, "reason": "current version [9] is higher"}}, None),
+        ("index", {"status": 409, "error": {"type": CONFLICT, "reason": LATER}}, "sink.target_refuses"),
+        ("index", {"status": 409, "error": {"type": CONFLICT}}, "sink.target_refuses"),
+        ("index", {"status": 409, "error": {"type": "other_exception"}}, "sink.record_refused"),
+        ("index", {"status": 409, "error": "secret"}, "sink.record_refused"),
+    ],
+)
+def test_only_a_conflict_with_a_version_of_the_same_topic_counts_as_written(verb, said, code):
+    (error,) = send(Answers({"items": [{verb: said}]}), [Write(verb, "i", "1", 7)], "false", tells_topics=True)
+    assert (None if error is None else error.code) == code
+    if CONFLICT in str(said):
+        assert send(Answers({"items": [{verb: said}]}), [Write(verb, "i", "1", 7)], "false", tells_topics=False) == [
+            None
+        ]
+
+
 @pytest.mark.parametrize(
     ("document", "code"),
     [
