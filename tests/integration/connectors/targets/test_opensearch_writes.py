@@ -12,6 +12,7 @@ import pytest
 from cdcworker.connectors.api.record_target import RecordBatch, TargetPlace, TargetRecord, TargetUnavailable
 from cdcworker.connectors.config import allowed_hosts, tls_policy
 from cdcworker.connectors.config.allowed_hosts import HostPolicy
+from cdcworker.connectors.targets.opensearch import identities
 from cdcworker.connectors.targets.opensearch.client import SearchClient
 from cdcworker.connectors.targets.opensearch.config import CONFIG_DEF
 from cdcworker.connectors.targets.opensearch.target import OpenSearchTarget
@@ -205,6 +206,52 @@ def test_ids_of_keys(opensearch, opened, name):
     with_topic = opened(opensearch.config(), **{"document.id.template": "${topic}-${key.id}"})
     with_topic.write(RecordBatch([change(9, {"n": 9})]))
     assert opensearch.rows(name)["t-1"] == {"n": 9}
+
+
+def _look_each_time(monkeypatch):
+    monkeypatch.setattr(identities, "LOOK_S", 0.0)
+    monkeypatch.setattr(identities, "PAUSE_RATIO", 0)
+
+
+def test_an_index_that_is_dropped_under_the_task_has_its_mapping_again(opensearch, opened, name, monkeypatch, caplog):
+    _look_each_time(monkeypatch)
+    words = struct(("id", INT), ("a", ConnectSchema("string", optional=True, name="io.debezium.data.Uuid")))
+    tasks = [opened(opensearch.config()) for _ in range(2)]
+    for number, task in enumerate(tasks):
+        task.write(RecordBatch([change(number, {"id": 1, "a": "x"}, key=number, schema=words)]))
+    opensearch.drop(name)
+    for number, task in enumerate(tasks, 2):
+        task.write(RecordBatch([change(number, {"id": 1, "a": "x"}, key=number, schema=words)]))
+    assert opensearch.ask("GET", f"/{name}/_mapping")[name]["mappings"]["properties"]["a"] == {"type": "keyword"}
+    assert opensearch.ask("GET", f"/{name}/_settings")[name]["settings"]["index"]["gc_deletes"] == "3600000ms"
+    assert set(opensearch.rows(name)) == {"2", "3"}
+    assert [one.getMessage().partition(":")[0] for one in caplog.records if name in one.getMessage()] == [
+        "index is gone and is made again", "index was dropped and made again",
+    ]  # fmt: skip
+    opensearch.drop(name)
+    opensearch.ask("PUT", f"/{name}/_doc/9", {"a": "made by the server"})
+    error = refused(tasks[0], change(4, {"id": 1, "a": "x"}, schema=words))
+    assert (error.code, error.where) == ("sink.target_refuses", {"index": name})
+    tasks[0].write(RecordBatch([change(4, {"id": 1, "a": "x"}, key=4, schema=words)]))
+    kept = opened(opensearch.config(), **{"index.create": "false"})
+    kept.write(RecordBatch([change(5, {"id": 1, "a": "x"}, key=5)]))
+    opensearch.drop(name)
+    assert "no such index" in str(refused(kept, change(6, {"id": 1, "a": "x"})))
+    assert opensearch.ask("GET", f"/{name}") is None
+
+
+def test_an_alias_may_come_to_stand_for_another_index(opensearch, opened, name, monkeypatch):
+    _look_each_time(monkeypatch)
+    both = [f"{name}-1", f"{name}-2"]
+    target = opened(opensearch.config())
+    for number, index in enumerate(both):
+        opensearch.ask("PUT", f"/{index}", {})
+        gone = [{"remove": {"index": one, "alias": name}} for one in both[:number]]
+        opensearch.ask("POST", "/_aliases", {"actions": [*gone, {"add": {"index": index, "alias": name}}]})
+        target.write(RecordBatch([change(number, row(n=number), key=number, schema=ROW)]))
+        assert opensearch.ask("GET", f"/{index}/_mapping")[index]["mappings"]["properties"]["n"] == {"type": "integer"}
+        assert set(opensearch.rows(index)) == {str(number)}
+    opensearch.drop(*both)
 
 
 def test_names_of_indexes(opensearch, opened, name):

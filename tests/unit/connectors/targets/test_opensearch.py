@@ -14,7 +14,8 @@ from cdcworker.connectors.targets.opensearch.bulk import Write, send
 from cdcworker.connectors.targets.opensearch.config import AIVEN, CONFIG_DEF, CONFLUENT, engine_of, nulls_of
 from cdcworker.connectors.targets.opensearch.documents import DocumentRules, DocumentWriter
 from cdcworker.connectors.targets.opensearch.errors import current_version, item_error
-from cdcworker.connectors.targets.opensearch.indexes import missing
+from cdcworker.connectors.targets.opensearch.identities import IndexIdentities
+from cdcworker.connectors.targets.opensearch.indexes import IndexRules, missing
 from cdcworker.connectors.targets.opensearch.server_checks import DEFAULT_MS, duration_ms
 from cdcworker.connectors.targets.opensearch.stored import complete
 from cdcworker.connectors.targets.opensearch.target import moment
@@ -147,10 +148,11 @@ def test_durations():
 class Answers:
     """A client whose every answer is the same."""
 
-    def __init__(self, said):
-        self.body = json.dumps(said).encode()
+    def __init__(self, said, status=200):
+        self.body, self.status, self.count = json.dumps(said).encode(), status, 0
 
     def ask(self, *_arguments, **_more):
+        self.count += 1
         return self
 
     def json(self):
@@ -204,6 +206,16 @@ def test_a_document_that_the_server_does_not_look_for_is_not_taken_for_an_absent
         complete(Answers({"docs": [document]}), [Write("index", "i", "1", 7, pieces={}, kept=("a",))])
     assert error.value.code == code
     assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("answers", [Answers({}, 403), Answers({"i": {}}), Answers({"i": {"settings": {}}})])
+def test_a_server_that_tells_no_ids_of_indexes_is_asked_once_a_second_and_counts_as_unchanged(answers):
+    now = [5.0]
+    found = IndexIdentities(answers, IndexRules(creates=True, streams=False, gc_deletes_ms=0), lambda: now[0])
+    for number, passes in enumerate((0.0, 0.9, 0.2, 0.9), 1):
+        now[0] += passes
+        assert not found.have_changed({"i"})
+        assert answers.count == (1 if number < 3 else 2)
 
 
 @pytest.mark.parametrize(
