@@ -285,6 +285,26 @@ def test_events_and_data_streams(opensearch, opened, name):
     opensearch.ask("DELETE", f"/_index_template/cdcworker-{stream}")
 
 
+def test_a_new_backing_index_of_a_stream_has_the_fields_of_later_schemas(opensearch, opened, name):
+    config = {"data.stream.enabled": "true", "event.content": "value"}
+    logs = opened(opensearch.config(), **config)
+    later = struct(("id", INT), ("a", ConnectSchema("string", optional=True, name="io.debezium.data.Uuid")))
+    logs.write(RecordBatch([change(1, {"id": 1}, schema=struct(("id", INT)))]))
+    path = f"/_index_template/cdcworker-{name}"
+    template = opensearch.ask("GET", path)["index_templates"][0]["index_template"]
+    template["template"]["settings"] = {"index.refresh_interval": "7s"}
+    opensearch.ask("PUT", path, template)
+    logs.write(RecordBatch([change(2, {"id": 1, "a": "x"}, schema=later)]))
+    opensearch.ask("POST", f"/{name}/_rollover")
+    logs.write(RecordBatch([change(3, {"id": 1, "a": "x"}, schema=later)]))
+    found = opensearch.ask("GET", f"/{name}/_mapping")
+    assert [one["mappings"]["properties"]["a"] for one in found.values()] == [{"type": "keyword"}] * 2
+    settings = opensearch.ask("GET", f"/{max(found)}/_settings")[max(found)]["settings"]
+    assert settings["index"]["refresh_interval"] == "7s", "what else the template has stays"
+    opensearch.ask("DELETE", f"/_data_stream/{name}")
+    opensearch.ask("DELETE", path)
+
+
 def test_policies_of_other_sinks(opensearch, opened, name):
     confluent = opened(opensearch.config(), "io.confluent.connect.elasticsearch.ElasticsearchSinkConnector")
     confluent.write(RecordBatch([change(1, row(n=1))]))

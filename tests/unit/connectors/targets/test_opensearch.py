@@ -15,7 +15,7 @@ from cdcworker.connectors.targets.opensearch.config import AIVEN, CONFIG_DEF, CO
 from cdcworker.connectors.targets.opensearch.documents import DocumentRules, DocumentWriter
 from cdcworker.connectors.targets.opensearch.errors import current_version, item_error
 from cdcworker.connectors.targets.opensearch.identities import IndexIdentities
-from cdcworker.connectors.targets.opensearch.indexes import IndexRules, missing
+from cdcworker.connectors.targets.opensearch.indexes import IndexRules, missing, with_fields
 from cdcworker.connectors.targets.opensearch.server_checks import DEFAULT_MS, duration_ms
 from cdcworker.connectors.targets.opensearch.stored import complete
 from cdcworker.connectors.targets.opensearch.target import moment
@@ -100,8 +100,12 @@ def test_fields_that_are_missing_are_added_at_each_depth():
         "b": {"type": "date"},
         "s": {"properties": {"x": {"type": "text"}, "y": {"type": "long"}}},
     }
-    assert missing(wanted, present) == {"b": {"type": "date"}, "s": {"properties": {"y": {"type": "long"}}}}
+    more = missing(wanted, present)
+    assert more == {"b": {"type": "date"}, "s": {"properties": {"y": {"type": "long"}}}}
     assert missing(present, present) == {}
+    assert with_fields(present, more) == {
+        "a": {"type": "text"}, "b": {"type": "date"}, "s": {"properties": {"x": {"type": "long"}, "y": {"type": "long"}}},
+    }  # fmt: skip
 
 
 def test_errors_tell_no_value():
