@@ -20,6 +20,10 @@ LEFT = """
 select (select count(*) from pg_replication_slots where database = current_database()), (select count(*) from pg_publication),
        (select count(*) from pg_class where relnamespace = 'public'::regnamespace and relkind = 'r')
 """
+IDLE = """
+select count(*) from pg_stat_activity
+where datname = current_database() and application_name like '%guardian' and now() - state_change > interval '1 s'
+"""
 pytestmark = pytest.mark.postgres
 
 
@@ -171,6 +175,18 @@ def test_tables_with_names_like_those_that_are_read_are_not_published(database):
         database.run("update axb set id = 2", 'update "Item" set id = 2')
         database.run('insert into "a,b" values (1)', 'insert into "item " values (1)')
         assert [event["table"] for event in command.events(2)] == ["public.a,b", "public.item "]
+
+
+def test_a_look_goes_on_where_the_server_ends_idle_sessions(database):
+    database.run(f"alter database {database.name} set idle_session_timeout = '500ms'")
+    with running(database, "--json") as one:
+        one.ready()
+        eventually(lambda: database.ask(IDLE) == (1,))
+        with running(database, "--json") as other:
+            other.ready()
+            assert len(database.publications()) == 2, "the guardian has its lock as long"
+            database.run("insert into item values (1)")
+            assert one.event()["op"] == "create"
 
 
 def test_a_publication_that_is_there_is_read_and_stays(database):
