@@ -11,8 +11,8 @@ from cdcworker.connectors.api.record_target import TargetUnavailable
 from cdcworker.connectors.record_sink.errors import TARGET_REFUSES, TARGET_UNAVAILABLE
 from cdcworker.connectors.record_sink.json_values import encoded
 from cdcworker.connectors.targets.opensearch.client import SearchClient
-from cdcworker.connectors.targets.opensearch.documents import joined
 from cdcworker.connectors.targets.opensearch.errors import current_version, item_error, kind_of
+from cdcworker.connectors.targets.opensearch.raw_json import joined
 from cdcworker.connectors.targets.opensearch.versions import is_of_later_topic
 from cdcworker.schemas.errors import CdcError
 

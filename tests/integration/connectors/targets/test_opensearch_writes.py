@@ -126,6 +126,8 @@ def test_a_mapping_is_made_from_the_schema_and_gets_the_fields_of_a_later_one(op
     assert (found["us"], found["data"]) == ("2023-11-14T22:13:20.123456", "AP8=")
     assert (found["more"], found["inner"]["on"][:10]) == ({"a": [1, 1.1]}, "1970-01-01")
     assert "123456789012345678.90" in _raw(opensearch, name, "2")
+    target.write(RecordBatch([change(3, row() | values | {"more": '{"a":1,"a":[2]}'}, key=4, schema=struct(*columns))]))
+    assert opensearch.rows(name)["4"]["more"] == {"a": [2]}, "the server takes no name twice"
     # An index that is there keeps its types, and a value that does not fit is told by its field alone.
     error = refused(target, change(3, {"id": 1, "n": "secret"}, key=3))
     assert (error.code, error.kind, dict(error.where)) == ("sink.mapping_conflict", "data", {"field": "n"})

@@ -83,6 +83,18 @@ def test_members_stand_in_the_text_as_they_are(value):
     assert {name: json.loads(text) for name, text in found.items()} == value
 
 
+@given(JSON)
+def test_a_value_whose_names_stand_once_stays_what_it_is(value):
+    assert json.loads(raw_json.last_of_each(json.dumps(value, indent=1))) == value
+
+
+def test_of_members_with_one_name_the_last_counts():
+    schema = struct(("v", ConnectSchema("string", optional=True, name="io.debezium.data.Json")))
+    text = ' {"a":1.10, "b":[{"c":1,"\\u0063":2.50},[]], "a":{"d":null,"d":"\\u00e4"}}'
+    found = DocumentWriter(DocumentRules()).document(Row(schema, {"v": text}))
+    assert found == '{"v":{"a":{"d":"\\u00e4"},"b":[{"c":2.50},[]]}}'
+
+
 def test_numbers_keep_their_digits():
     text = '{"docs": [ {"a" : 1.10, "b":123456789012345678901234567890.10}, [] ]}'
     first, second = raw_json.items(raw_json.members(text)["docs"])
