@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ class ItemField:
     def value(self, found: Any) -> Any:
         """Returns a value of JSON as a row has it. One that does not fit is returned as it is: the engine refuses it by the
         field's name."""
+        if isinstance(found, float) and not math.isfinite(found):
+            # A number that no double holds, such as 1e999. A list of it fits no type.
+            return [found]
         if self.type == "timestamp" and isinstance(found, str):
             return moment(found) or found
         if self.type == "string" and isinstance(found, int | float):

@@ -18,6 +18,7 @@ PARAMETERS: Final[Mapping[str, str]] = {"page": "page", "offset": "offset", "cur
 TARGET_CHARS_MAX: Final = 8_000
 """The next page is a part of the position."""
 _TARGET: Final = re.compile(r"/[!-~]*")
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _LINK: Final = re.compile(r'<([^>]*)>((?:\s*;\s*[^\s,;="]+(?:\s*=\s*(?:"[^"]*"|[^\s,;"]*))?)*)')
 _RELATION: Final = re.compile(r';\s*rel\s*=\s*(?:"([^"]*)"|([^\s,;"]*))', re.IGNORECASE)
 
@@ -64,6 +65,15 @@ class Paging:
         if found == target:
             raise ValueError("the next page is the one that was read")
         return found
+
+    def continues(self, target: str) -> bool:
+        """Returns whether a page that was stored is one that is counted as these are: of another size fewer items look like the last
+        page."""
+        if self.kind not in COUNTED:
+            return True
+        given = dict(parse_qsl(urlsplit(target).query))
+        is_numbered = _NUMBER.fullmatch(given.get(self.parameter, "")) is not None
+        return is_numbered and (not self.size_parameter or given.get(self.size_parameter) == str(self.size))
 
     def _counted(self, target: str, count: int) -> str:
         now = int(dict(parse_qsl(urlsplit(target).query))[self.parameter])

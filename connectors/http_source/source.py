@@ -37,6 +37,8 @@ LIST_TOO_LONG: Final = declare(
 )
 LIST_S_MAX: Final = 40.0
 """A list is read by one call: a task that makes no step for a minute is killed."""
+PASSED_MAX: Final = 100_000
+"""So many pages of a round are remembered."""
 GONE: Final = (400, 404, 410)
 """How servers answer for a page of which they know no more."""
 PROPOSAL_CHARS_MAX: Final = 2_000
@@ -72,6 +74,7 @@ class HttpItems:
         self._requests: Requests | None = None
         self._is_resumed = True
         self._expected: tuple[str | None, str] = (None, "")
+        self._passed: set[str] = set()
 
     def tables(self) -> Sequence[SourceTable]:
         return [self._table.table()]
@@ -130,7 +133,8 @@ class HttpItems:
             marks, page = marks_of(cursor), cursor.get("page")
             if page is None:
                 return marks, None
-            return (marks, judged(page)) if cursor.get("of") == self._request_mark() else (marks.again(), None)
+            is_same = cursor.get("of") == self._request_mark() and self._paging.continues(judged(page))
+            return (marks, page) if is_same else (marks.again(), None)
         except (ValueError, TypeError):
             raise Misconfigured(
                 "the stored position is not one of this source: reset the connector's offsets"
@@ -208,9 +212,20 @@ class HttpItems:
         return _Read(items, following)
 
     def _require_progress(self, target: str, items: Sequence[Any], following: str | None) -> None:
-        """A server that does not know the parameter of pages answers with the first one for ever."""
+        """A server that does not know the parameter of pages answers with the first one for ever, and one whose pages name each other
+        leads in a circle."""
         now = digest(items) if self._paging.kind in COUNTED else ""
         if now and items and (target, now) == self._expected:
             text = "two pages hold the same items: the server does not know the parameter of pages"
             raise CdcError(ANSWER_UNEXPECTED, text, where={"key": "http.page.parameter"})
         self._expected = (following, now)
+        mark = digest(target)
+        if following is None or mark in self._passed or len(self._passed) >= PASSED_MAX:
+            # The round has ended, or the page is read once more, since what followed could not be written.
+            self._passed.clear()
+        if following is None:
+            return
+        self._passed.add(mark)
+        if digest(following) in self._passed:
+            text = "the pages lead in a circle: the next one is one that was read"
+            raise CdcError(ANSWER_UNEXPECTED, text, where={"key": "http.pagination"})

@@ -111,6 +111,13 @@ CONNECTION_LOST: Final = declare(
     "The connection to the database was lost",
     "Nothing to do if it comes back: reading resumes at the last committed position.",
 )
+LOG_TOO_LONG: Final = declare(
+    "mysql.log_too_long",
+    "environment",
+    "What was looked for in the binary log was not found in time",
+    "Name the place by the set of GTIDs before it, as gtid_executed (MariaDB: gtid_binlog_pos) has them, which needs no search;"
+    " or take `earliest` or `now`. Smaller files (max_binlog_size) are searched sooner.",
+)
 DUMP_REFUSED: Final = declare(
     "mysql.dump_refused",
     "config",

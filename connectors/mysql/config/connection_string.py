@@ -40,8 +40,8 @@ def config_of(text: str) -> dict[str, str]:
 
 
 def _pattern(name: str) -> str:
-    """Returns the pattern that means this name alone."""
-    return "".join(c if c.isalnum() or c == "_" else f"\\{c}" for c in name)
+    """Returns the pattern that means this name alone, in a list that is divided at commas."""
+    return "".join(c if c.isalnum() or c == "_" else f"\\{c}" for c in name).replace(r"\,", r"\x2c")
 
 
 def _mode(value: str) -> str:

@@ -1,22 +1,14 @@
-"""The files of a server's binary log: where it ends, which there are, and when one of them was begun."""
+"""The files of a server's binary log: where it ends, and which there are."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from contextlib import closing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cdcworker.connectors.mysql.binlog.event_reader import EventReader
-from cdcworker.connectors.mysql.binlog.format_description import FormatDescription
-from cdcworker.connectors.mysql.config.settings import MySqlSettings
-from cdcworker.connectors.mysql.errors import CONNECTION_LOST, LOG_OFF
+from cdcworker.connectors.mysql.errors import LOG_OFF
 from cdcworker.connectors.mysql.gtid.executed import Gtids, parse_gtids
-from cdcworker.connectors.mysql.server.connection import opened
 from cdcworker.connectors.mysql.server.facts import ServerFacts
 from cdcworker.connectors.mysql.server.steady_connection import translated
-from cdcworker.connectors.mysql.transport.commands import FIRST_POSITION, FileStart, Reader
-from cdcworker.connectors.mysql.transport.dump_stream import DumpStream
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -24,7 +16,6 @@ if TYPE_CHECKING:
 
 _BINARY_LOG_STATUS: Final = (8, 2)
 """MySQL's version from which on the statement has its new name; the former one ends with 8.4."""
-READ_S_MAX: Final = 30.0
 
 
 class LogEnd(NamedTuple):
@@ -79,25 +70,3 @@ def file_number(name: str) -> int:
     """Returns the number of a file, which rises from file to file; 0 for a name without one."""
     digits = name.rpartition(".")[2]
     return int(digits) if digits.isascii() and digits.isdecimal() else 0
-
-
-def made_at(settings: MySqlSettings, file: str) -> int:
-    """Returns when a file of the log was begun, in seconds since 1970, as its first event says it. Reads the file's beginning over a
-    connection of its own; nobody else may read with the same server id meanwhile."""
-    found: list[int] = []
-    reader = Reader(settings.server_id, wait=False)
-    with closing(DumpStream.start(opened(settings), reader, FileStart(file, FIRST_POSITION))) as stream:
-        events = EventReader(stream.checksum)
-
-        def take(data: bytes, _wants_answer: bool) -> bool:
-            read = events.read(data)
-            found.extend(event.header.timestamp for event in read if isinstance(event.body, FormatDescription))
-            return not found
-
-        deadline = time.monotonic() + READ_S_MAX
-        while not found and not stream.ended:
-            if time.monotonic() > deadline:
-                raise CdcError(CONNECTION_LOST, "the server does not send the beginning of its log's file")
-            stream.wait(1.0)
-            stream.receive(take)
-    return found[0] if found else 0

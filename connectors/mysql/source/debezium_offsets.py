@@ -16,7 +16,8 @@ from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.gtid.executed import Gtids, parse_gtids
 from cdcworker.connectors.mysql.gtid.mariadb import MariaDbPosition
 from cdcworker.connectors.mysql.server.facts import ServerFacts, read_facts
-from cdcworker.connectors.mysql.server.log_files import gtids_at, log_files, made_at
+from cdcworker.connectors.mysql.server.log_events import made_at
+from cdcworker.connectors.mysql.server.log_files import gtids_at, log_files
 from cdcworker.connectors.mysql.server.steady_connection import SteadyConnection, translated
 from cdcworker.connectors.mysql.source.first_transaction import CountedEvent, first_transaction
 from cdcworker.connectors.mysql.source.position import NO_PLACE, FilePlace, StoredPosition, TransactionPart, progress_of

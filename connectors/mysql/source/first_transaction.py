@@ -12,7 +12,8 @@ from cdcworker.connectors.mysql.binlog.rows import UnreadRows
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.decode.statements import keyword, words
 from cdcworker.connectors.mysql.decode.transaction import gtid_text
-from cdcworker.connectors.mysql.source.log_transactions import read_events
+from cdcworker.connectors.mysql.decode.uncaptured_rows import countable
+from cdcworker.connectors.mysql.server.log_events import read_events
 from cdcworker.connectors.mysql.transport.commands import Start
 
 
@@ -33,7 +34,8 @@ def first_transaction(settings: MySqlSettings, start: Start) -> Iterator[Counted
     """Yields the events of the first transaction. One that is a single statement has no rows. Raises CdcError."""
     gtid, begun, events, rows, is_group = "", None, 0, 0, True
     # As the server sends them to Debezium: texts of statements only where it is configured to ask for them.
-    for event, _, is_packed in read_events(settings, start, statements=bool(settings.raw["include.query"])):
+    has_texts = bool(settings.raw["include.query"])
+    for event, _, is_packed in read_events(settings, start, countable, statements=has_texts):
         body = event.body
         if isinstance(body, Gtid | MariaDbTransaction):
             gtid = gtid_text(body)

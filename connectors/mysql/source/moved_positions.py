@@ -16,14 +16,10 @@ from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.gtid.executed import ExecutedGtids, Gtids, OwnGtid, contains, holds, parse_gtids, union
 from cdcworker.connectors.mysql.gtid.mariadb import MariaDbPosition
 from cdcworker.connectors.mysql.server.facts import ServerFacts, read_facts
+from cdcworker.connectors.mysql.server.log_events import FileHead, head_of
 from cdcworker.connectors.mysql.server.log_files import file_number, log_end, log_files
 from cdcworker.connectors.mysql.server.steady_connection import SteadyConnection, translated
-from cdcworker.connectors.mysql.source.log_transactions import (
-    FileHead,
-    LoggedTransaction,
-    head_of,
-    transactions_from,
-)
+from cdcworker.connectors.mysql.source.log_transactions import LoggedTransaction, transactions_from
 from cdcworker.connectors.mysql.source.places import WANTED
 from cdcworker.connectors.mysql.source.position import NO_PLACE, FilePlace, StoredPosition, progress_of
 from cdcworker.connectors.mysql.transport.commands import FIRST_POSITION
@@ -295,19 +291,29 @@ def _notes(log: ServerLog, before: LogPoint | None, point: LogPoint, stored: Sto
     files = [_file_of(log, before), _file_of(log, point)]
     notes = [] if files[0] is not None else ["what the server has removed from its log is missed"]
     missed, again = TransactionSum("missed"), TransactionSum("handed on again")
-    deadline = time.monotonic() + COUNT_S_MAX
-    for one in log.walk(min(index or 0 for index in files)):
-        if time.monotonic() > deadline:
-            notes.append(f"after {COUNT_S_MAX:.0f} s nothing was counted any more: there may be more")
-            break
-        was, is_now = before.is_behind(one), point.is_behind(one)
-        if one.rows and was is not is_now:
-            (again if was else missed).add(one.name, one.rows)
+    try:
+        for one in _in_time(log.walk(min(index or 0 for index in files))):
+            was, is_now = before.is_behind(one), point.is_behind(one)
+            if one.rows and was is not is_now:
+                (again if was else missed).add(one.name, one.rows)
+    except CdcError as exc:
+        if exc.code != e.LOG_TOO_LONG:
+            raise
+        notes.append(f"after {COUNT_S_MAX:.0f} s nothing was counted any more: there may be more")
     told = [text for text in (missed.text(), again.text()) if text]
     notes = [*told, *notes] or ["nothing is missed, and nothing comes again"]
     if stored.part and not _holds_part(point, stored):
         notes.append(f"{stored.part.rows} changes of transaction {stored.part.gtid} are handed on again")
     return notes
+
+
+def _in_time(walk: LogWalk) -> Iterator[LoggedTransaction]:
+    """Yields the transactions. CdcError `mysql.log_too_long` after `COUNT_S_MAX`."""
+    deadline = time.monotonic() + COUNT_S_MAX
+    for one in walk:
+        if time.monotonic() > deadline:
+            raise CdcError(e.LOG_TOO_LONG, "the transactions are too many to be counted")
+        yield one
 
 
 def _file_of(log: ServerLog, point: LogPoint) -> int | None:

@@ -15,7 +15,8 @@ from cdcworker.connectors.mysql.gtid.executed import contains, parse_gtids
 from cdcworker.connectors.mysql.gtid.mariadb import MariaDbPosition, gtids_of
 from cdcworker.connectors.mysql.gtid.mysql import GtidSet
 from cdcworker.connectors.mysql.server.facts import ServerFacts, read_facts
-from cdcworker.connectors.mysql.server.log_files import file_number, gtids_at, log_files, made_at
+from cdcworker.connectors.mysql.server.log_events import made_at
+from cdcworker.connectors.mysql.server.log_files import file_number, gtids_at, log_files
 from cdcworker.connectors.mysql.server.steady_connection import SteadyConnection, translated
 from cdcworker.connectors.mysql.source.position import StoredPosition
 from cdcworker.connectors.mysql.transport.commands import FIRST_POSITION

@@ -36,7 +36,8 @@ from cdcworker.connectors.mysql.gtid.executed import ExecutedGtids, Gtids
 from cdcworker.connectors.mysql.gtid.mariadb import MariaDbPosition
 from cdcworker.connectors.mysql.server.connection import opened, translate
 from cdcworker.connectors.mysql.server.facts import ServerFacts, read_facts
-from cdcworker.connectors.mysql.server.log_files import log_end, made_at
+from cdcworker.connectors.mysql.server.log_events import made_at
+from cdcworker.connectors.mysql.server.log_files import log_end
 from cdcworker.connectors.mysql.server.steady_connection import SteadyConnection, translated
 from cdcworker.connectors.mysql.snapshot.read_view import GtidVisibility, LogPlace
 from cdcworker.connectors.mysql.snapshot.row_emitter import RowEmitter

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Final
 
 import psycopg
@@ -92,7 +93,8 @@ def _at(place: int | LogTime, end: int, stored: StoredPosition, held: Iterable[_
     lsn = place if isinstance(place, int) else None
     missed, again, is_first = TransactionSum("missed"), TransactionSum("handed on again"), True
     notes = []
-    for one in held:
+    # The reader may hand on what has been committed since the look at the log's end, behind which it is still to come.
+    for one in takewhile(lambda one: one.commit_lsn < end, held):
         if lsn is None and isinstance(place, LogTime) and one.commit_us >= place.us:
             lsn = one.commit_lsn
             notes += ["the slot holds no transaction of before this time"] if is_first else []

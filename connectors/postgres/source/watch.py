@@ -87,5 +87,6 @@ def _keyless(connection: AdminConnection, tables: Sequence[TableName]) -> set[in
 
 
 def _pattern(table: TableName) -> str:
-    """Returns what means this table alone. In a list a comma cannot be escaped."""
-    return re.escape(f"{table[1]}.{table[2]}").replace(",", ".")
+    """Returns what means this table alone, in a list that is divided at commas, and whose items lose spaces at their ends and are
+    compared without regard to case."""
+    return f"(?-i:{re.escape(f'{table[1]}.{table[2]}')})".replace(",", r"\x2c")

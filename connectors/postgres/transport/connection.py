@@ -99,4 +99,6 @@ def _require(connection: AdminConnection, settings: PostgresSettings) -> None:
     version = connection.info.server_version
     if version < SERVER_VERSION_MIN:
         raise CdcError(SERVER_VERSION, f"the server is PostgreSQL {version // 10000}; 14 or newer is needed")
+    # What waits for changes asks nothing for a long time. An older server, refused above, does not know the setting.
+    connection.execute("set idle_session_timeout = 0")
     server_functions.require(connection, wanted=settings.raw["slot.on.standby"])

@@ -11,14 +11,15 @@ from cdcworker.connectors.api.record_target import TargetUnavailable
 from cdcworker.connectors.record_sink.errors import TARGET_REFUSES, TARGET_UNAVAILABLE
 from cdcworker.connectors.record_sink.json_values import encoded
 from cdcworker.connectors.targets.opensearch.client import SearchClient
-from cdcworker.connectors.targets.opensearch.documents import joined
-from cdcworker.connectors.targets.opensearch.errors import current_version, item_error
+from cdcworker.connectors.targets.opensearch.errors import current_version, item_error, kind_of
+from cdcworker.connectors.targets.opensearch.raw_json import joined
 from cdcworker.connectors.targets.opensearch.versions import is_of_later_topic
 from cdcworker.schemas.errors import CdcError
 
 Verb = Literal["index", "create", "delete"]
 _SHOWN: Final = "items.*.status,items.*.error.type,items.*.error.reason,errors"
 CONFLICT: Final = 409
+CONFLICT_OF_VERSIONS: Final = "version_conflict_engine_exception"
 MISSING: Final = 404
 
 
@@ -83,12 +84,20 @@ def _said_of(item: Any) -> Mapping[str, Any]:
 def _failure(write: Write, said: Mapping[str, Any], tells_topics: bool) -> CdcError | None:
     """Returns how one write failed."""
     status, error = said["status"], said.get("error")
-    if 200 <= status < 300 or (status == MISSING and error is None):
+    if 200 <= status < 300 or (write.verb == "delete" and status == MISSING and error is None):
         return None
     error = error if isinstance(error, Mapping) else {}
-    if status == CONFLICT:
-        if tells_topics and write.version is not None and is_of_later_topic(write.version, current_version(error)):
-            text = "a document has the version of a later topic than the one that is read: is versions.index lost?"
-            return CdcError(TARGET_REFUSES, text, where={"index": write.index})
-        return None
+    if status == CONFLICT and kind_of(error) == CONFLICT_OF_VERSIONS:
+        return _conflict(write, write.version, current_version(error)) if tells_topics else None
     return item_error(status, error, write.fields)
+
+
+def _conflict(write: Write, version: int | None, current: int | None) -> CdcError | None:
+    """Returns why a write that is behind its document does not count as written."""
+    if version is None or (current is not None and not is_of_later_topic(version, current)):
+        return None
+    if current is None:
+        text = "the server refuses a document as an older one and does not tell which version there is"
+    else:
+        text = "a document has the version of a later topic than the one that is read: is versions.index lost?"
+    return CdcError(TARGET_REFUSES, text, where={"index": write.index})

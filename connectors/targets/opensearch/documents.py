@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
 
 from cdcworker.connectors.record_sink.errors import RECORD_REFUSED
 from cdcworker.connectors.record_sink.json_values import JsonValues
+from cdcworker.connectors.targets.opensearch.raw_json import joined, last_of_each
 from cdcworker.connectors.targets.rows import Row
 from cdcworker.connectors.transforms.avro_form import WRITTEN, avro_of
 from cdcworker.connectors.transforms.bounded_cache import BoundedCache
@@ -152,11 +152,6 @@ class DocumentWriter:
         return _Field({"type": kind, "ignore_malformed": True} if lenient else {"type": kind}, write)
 
 
-def joined(pieces: Mapping[str, str]) -> str:
-    """Returns an object of pieces by their names."""
-    return "{" + ",".join([f"{encode_basestring(name)}:{text}" for name, text in pieces.items()]) + "}"
-
-
 def _column(schema: ConnectSchema) -> TargetColumn:
     try:
         kind = avro_of(schema, WRITTEN)
@@ -186,7 +181,20 @@ def _variable(value: Mapping[str, Any]) -> str:
     return format(Decimal(number).scaleb(-value["scale"]), "f")
 
 
+class _TwiceError(Exception):
+    """An object has a name twice."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise _TwiceError
+
+
 def _nested(value: str) -> str:
-    json.loads(value)
+    try:
+        json.loads(value, object_pairs_hook=_once)
+    except _TwiceError:
+        # The server refuses such an object. PostgreSQL keeps it as text, and goes by the last member.
+        value = last_of_each(value)
     # As it is: numbers keep their digits.
     return value.replace("\n", " ").replace("\r", " ")

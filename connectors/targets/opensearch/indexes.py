@@ -16,6 +16,16 @@ from cdcworker.schemas.errors import CdcError
 KNOWN_MAX: Final = 10_000
 TRIES_MAX: Final = 3
 TEMPLATE_PRIORITY: Final = 300
+TEMPLATE_PARTS: Final = (
+    "index_patterns",
+    "composed_of",
+    "priority",
+    "version",
+    "_meta",
+    "data_stream",
+    "allow_auto_create",
+)
+"""What an index template may be written with, beside what it gives to indexes; a server tells more of it."""
 _THERE: Final = frozenset(("resource_already_exists_exception", "index_already_exists_exception"))
 Mapped = Mapping[str, Any]
 
@@ -53,7 +63,7 @@ class Indexes:
                 continue
             absent = missing(wanted, present)
             if absent:
-                self._add(index, absent)
+                self._add(index, absent, present)
             break
         self._ready[index, id(schema)] = schema
 
@@ -62,13 +72,13 @@ class Indexes:
         self._ready.clear()
 
     def _present(self, index: str) -> Mapped | None:
-        """Returns the fields that all indexes behind a name have; None: there is none."""
+        """Returns the fields of the index behind a name, of several those of the last one; None: there is none."""
         reply = self._client.ask("GET", f"/{path_of(index)}/_mapping", None, (404,))
         if reply.status == 404:
             return None
-        found = [dict(one.get("mappings", {}).get("properties", {})) for one in reply.json().values()]
-        # A new backing index of a data stream has the fields of its template; the last one is written to.
-        return found[-1] if found else {}
+        found = reply.json()
+        # Of a data stream's backing indexes, which are numbered, the last one is written to.
+        return dict(found[max(found)].get("mappings", {}).get("properties", {})) if found else {}
 
     def _create(self, index: str, properties: Mapped) -> None:
         if self._rules.streams:
@@ -87,19 +97,50 @@ class Indexes:
             "priority": TEMPLATE_PRIORITY,
             "template": {"mappings": {"properties": properties}},
         }
-        path = f"/_index_template/{path_of(f'cdcworker-{index}')}"
-        self._made(self._client.ask("PUT", path, template, (400,)), index)
+        self._made(self._client.ask("PUT", _template_path(index), template, (400,)), index)
         self._made(self._client.ask("PUT", f"/_data_stream/{path_of(index)}", None, (400,)), index)
 
-    def _add(self, index: str, properties: Mapped) -> None:
+    def _add(self, index: str, properties: Mapped, present: Mapped) -> None:
+        if self._rules.creates and self._rules.streams:
+            self._add_to_template(index, with_fields(present, properties))
         path = f"/{path_of(index)}/_mapping"
         self._made(self._client.ask("PUT", path, {"properties": properties}, (400,)), index)
+
+    def _add_to_template(self, index: str, properties: Mapped) -> None:
+        """Has the next backing index of a data stream have fields too. A stream of the user's own has another template."""
+        path = _template_path(index)
+        reply = self._client.ask("GET", path, None, (403, 404))
+        if reply.status != 200:
+            return
+        found = reply.json()["index_templates"][0]["index_template"]
+        inner = found.get("template", {})
+        mappings = inner.get("mappings", {})
+        present = mappings.get("properties", {})
+        fields = with_fields(present, missing(properties, present))
+        template = {name: found[name] for name in TEMPLATE_PARTS if name in found}
+        template["template"] = {**inner, "mappings": {**mappings, "properties": fields}}
+        self._made(self._client.ask("PUT", path, template, (400,)), index)
 
     @staticmethod
     def _made(reply: Reply, index: str) -> None:
         if reply.status == 400 and reply.error not in _THERE:
             text = f"the index cannot have the fields of the record's schema ({reply.error})"
             raise CdcError(MAPPING_CONFLICT, text, where={"index": index})
+
+
+def _template_path(index: str) -> str:
+    return f"/_index_template/{path_of(f'cdcworker-{index}')}"
+
+
+def with_fields(present: Mapped, more: Mapped) -> dict[str, Any]:
+    """Returns fields with more of them, at each depth."""
+    return {**present, **{name: _with(present.get(name, {}), kind) for name, kind in more.items()}}
+
+
+def _with(present: Mapped, kind: Any) -> Mapped:
+    if "properties" not in kind:
+        return dict(kind)
+    return {**present, **kind, "properties": with_fields(present.get("properties", {}), kind["properties"])}
 
 
 def missing(wanted: Mapped, present: Mapped) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from json.encoder import encode_basestring
 from typing import Final
 
 _DECODER: Final = json.JSONDecoder()
@@ -19,6 +20,21 @@ def members(text: str) -> dict[str, str]:
 def items(text: str) -> list[str]:
     """Returns the texts of an array's items. ValueError for anything else."""
     return list(_values(text, "[]"))
+
+
+def joined(pieces: Mapping[str, str]) -> str:
+    """Returns an object of pieces by their names."""
+    return "{" + ",".join([f"{encode_basestring(name)}:{text}" for name, text in pieces.items()]) + "}"
+
+
+def last_of_each(text: str) -> str:
+    """Returns a value in whose objects each name stands once: of several members with one name the last. ValueError."""
+    begin = _after(text, 0)
+    if text[begin : begin + 1] == "{":
+        return joined({name: last_of_each(member) for name, member in members(text).items()})
+    if text[begin : begin + 1] == "[":
+        return "[" + ",".join([last_of_each(item) for item in items(text)]) + "]"
+    return text
 
 
 def _members(text: str) -> Iterator[tuple[str, str]]:

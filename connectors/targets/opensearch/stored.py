@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Final
 
 from cdcworker.connectors.api.record_target import TargetUnavailable
-from cdcworker.connectors.record_sink.errors import TARGET_UNAVAILABLE
+from cdcworker.connectors.record_sink.errors import TARGET_REFUSES, TARGET_UNAVAILABLE
 from cdcworker.connectors.targets.opensearch import raw_json
 from cdcworker.connectors.targets.opensearch.bulk import Write
 from cdcworker.connectors.targets.opensearch.client import SearchClient
+from cdcworker.connectors.targets.opensearch.errors import kind_of
+from cdcworker.schemas.errors import CdcError
+
+_UNREADABLE: Final = frozenset(("illegal_argument_exception", "index_closed_exception", "security_exception"))
+"""What does not end by itself, as an alias of several indexes, in none of which the server looks."""
 
 
 def complete(client: SearchClient, writes: Sequence[Write]) -> None:
     """Gives writes the fields that they keep, as the server has them now: it is asked in real time, and not by a search.
 
-    No other write comes between for which that matters: an older one is refused, since the document has this one's fields of older
+    Raises CdcError where the server does not say whether there is a document. No other write comes between for which that matters: an older one is refused, since the document has this one's fields of older
     changes already, and a newer one takes the place of this one.
     """
     wanted = [write for write in writes if write.needs_stored]
@@ -25,10 +32,22 @@ def complete(client: SearchClient, writes: Sequence[Write]) -> None:
     try:
         found = [raw_json.members(text) for text in raw_json.items(raw_json.members(reply.body.decode())["docs"])]
         for write, document in zip(wanted, found, strict=True):
-            if document.get("found") == "true":
+            if "error" in document:
+                raise _unread(document["error"], write.index)
+            if document["found"] == "true":
                 fill(write, raw_json.members(document["_source"]))
     except (ValueError, KeyError):
         raise TargetUnavailable(TARGET_UNAVAILABLE, "the server's answer does not tell of each document") from None
+
+
+def _unread(text: str, index: str) -> CdcError:
+    """Returns the error of a document that the server did not look for: it may be there, and have what the write is to keep."""
+    error = json.loads(text)
+    kind = kind_of(error) if isinstance(error, dict) else "unknown"
+    said = f"the server does not read the document whose fields are to stay as they are ({kind})"
+    if kind in _UNREADABLE:
+        return CdcError(TARGET_REFUSES, said, where={"index": index})
+    return TargetUnavailable(TARGET_UNAVAILABLE, said, where={"index": index})
 
 
 def fill(write: Write, stored: dict[str, str]) -> None:

@@ -16,7 +16,8 @@ from cdcworker.connectors.targets.opensearch.bulk import Write, send
 from cdcworker.connectors.targets.opensearch.client import SearchClient
 from cdcworker.connectors.targets.opensearch.config import content_of, holds_events, is_stream, nulls_of
 from cdcworker.connectors.targets.opensearch.documents import DocumentRules, DocumentWriter
-from cdcworker.connectors.targets.opensearch.indexes import Indexes, IndexRules
+from cdcworker.connectors.targets.opensearch.identities import IndexIdentities
+from cdcworker.connectors.targets.opensearch.indexes import TRIES_MAX, Indexes, IndexRules
 from cdcworker.connectors.targets.opensearch.stored import complete, fill
 from cdcworker.connectors.targets.opensearch.versions import Versions
 from cdcworker.connectors.targets.rows import Placeholder, Row, row_of
@@ -51,7 +52,9 @@ class OpenSearchTarget:
         self._writer = DocumentWriter(DocumentRules(config["mapping.json"], config["mapping.ignore.malformed"]))
         creates = config["index.create"] and config["external.resource.usage"] == "DISABLED"
         self._streams = is_stream(config)
-        self._indexes = Indexes(self._client, IndexRules(creates, self._streams, config["index.gc.deletes.ms"]))
+        rules = IndexRules(creates, self._streams, config["index.gc.deletes.ms"])
+        self._indexes = Indexes(self._client, rules)
+        self._identities = IndexIdentities(self._client, rules)
         self._versions = Versions(self._client, config["versions.index"], config["external.version.header"])
         self._events = holds_events(config)
         self._content = content_of(config, place.connector_class)
@@ -62,7 +65,7 @@ class OpenSearchTarget:
         self._taken: set[str] = set()
 
     def write(self, batch: RecordBatch) -> None:
-        writes = self._made([record for record in batch.records if record.id not in self._taken])
+        writes = self._prepared([record for record in batch.records if record.id not in self._taken])
         if writes:
             complete(self._client, writes)
             failures = send(self._client, writes, self._config["refresh"], tells_topics=self._versions.tell_topics)
@@ -96,6 +99,16 @@ class OpenSearchTarget:
             self._client.close()
 
     # Documents
+
+    def _prepared(self, records: Sequence[TargetRecord]) -> list[Write]:
+        """Returns the writes of a batch, to indexes that are there and have what they need."""
+        writes = self._made(records)
+        for _ in range(TRIES_MAX):
+            if not self._identities.have_changed({write.index for write in writes}):
+                break
+            self._indexes.forget()
+            writes = self._made(records)
+        return writes
 
     def _made(self, records: Sequence[TargetRecord]) -> list[Write]:
         """Returns the writes of a batch: of each document that of its last state."""

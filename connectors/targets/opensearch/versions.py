@@ -61,7 +61,8 @@ class Versions:
         for _ in range(TRIES_MAX):
             reply = self._client.ask("GET", path, None, (404,))
             found: dict[str, Any] = reply.json() if reply.status == 200 else {}
-            if not found and not self._is_created:
+            if reply.error and not self._is_created:
+                # A document alone that is not there is no error.
                 self._create()
             topics = found["_source"]["topics"] if found.get("found") else []
             if topic in topics:
@@ -84,6 +85,6 @@ class Versions:
         self._is_created = True
 
 
-def is_of_later_topic(version: int, current: int | None) -> bool:
+def is_of_later_topic(version: int, current: int) -> bool:
     """Returns whether a document has the version of a topic that came after that of a write."""
-    return current is not None and current >> OFFSET_BITS > version >> OFFSET_BITS
+    return current >> OFFSET_BITS > version >> OFFSET_BITS

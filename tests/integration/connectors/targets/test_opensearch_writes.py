@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import threading
 import uuid
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from cdcworker.connectors.api.record_target import RecordBatch, TargetPlace, TargetRecord, TargetUnavailable
 from cdcworker.connectors.config import allowed_hosts, tls_policy
 from cdcworker.connectors.config.allowed_hosts import HostPolicy
+from cdcworker.connectors.targets.opensearch import identities
+from cdcworker.connectors.targets.opensearch.client import SearchClient
 from cdcworker.connectors.targets.opensearch.config import CONFIG_DEF
 from cdcworker.connectors.targets.opensearch.target import OpenSearchTarget
 from cdcworker.connectors.transforms.data import DECIMAL, ConnectSchema, Header, struct, timestamp
@@ -123,6 +126,8 @@ def test_a_mapping_is_made_from_the_schema_and_gets_the_fields_of_a_later_one(op
     assert (found["us"], found["data"]) == ("2023-11-14T22:13:20.123456", "AP8=")
     assert (found["more"], found["inner"]["on"][:10]) == ({"a": [1, 1.1]}, "1970-01-01")
     assert "123456789012345678.90" in _raw(opensearch, name, "2")
+    target.write(RecordBatch([change(3, row() | values | {"more": '{"a":1,"a":[2]}'}, key=4, schema=struct(*columns))]))
+    assert opensearch.rows(name)["4"]["more"] == {"a": [2]}, "the server takes no name twice"
     # An index that is there keeps its types, and a value that does not fit is told by its field alone.
     error = refused(target, change(3, {"id": 1, "n": "secret"}, key=3))
     assert (error.code, error.kind, dict(error.where)) == ("sink.mapping_conflict", "data", {"field": "n"})
@@ -177,6 +182,21 @@ def test_a_value_that_was_not_sent_stays_and_a_partial_row_is_merged(opensearch,
     assert opensearch.rows(name)["1"] == {"id": 1}, "a row that was gone has nothing to keep"
 
 
+def test_a_stored_value_that_the_server_does_not_read_is_not_dropped(opensearch, opened, name):
+    """An alias of several indexes takes writes in one of them, and is not read by an id."""
+    both = [f"{name}-1", f"{name}-2"]
+    for index in both:
+        opensearch.ask("PUT", f"/{index}", {})
+    actions = [{"add": {"index": index, "alias": name, "is_write_index": index == both[0]}} for index in both]
+    opensearch.ask("POST", "/_aliases", {"actions": actions})
+    target = opened(opensearch.config(), **{"external.resource.usage": "ALIAS_INDEX"})
+    target.write(RecordBatch([change(1, row(a="large"))]))
+    error = refused(target, change(2, row(n=2), unsent=("a",)))
+    assert (error.code, error.where["index"]) == ("sink.target_refuses", name)
+    assert opensearch.rows(name)["1"] == row(a="large")
+    opensearch.drop(*both)
+
+
 def test_ids_of_keys(opensearch, opened, name):
     target = opened(opensearch.config())
     keys = ["ä/?#", "x" * 600, {"a": 1, "b": "x:y%"}, {"id": "one"}, 7]
@@ -188,6 +208,52 @@ def test_ids_of_keys(opensearch, opened, name):
     with_topic = opened(opensearch.config(), **{"document.id.template": "${topic}-${key.id}"})
     with_topic.write(RecordBatch([change(9, {"n": 9})]))
     assert opensearch.rows(name)["t-1"] == {"n": 9}
+
+
+def _look_each_time(monkeypatch):
+    monkeypatch.setattr(identities, "LOOK_S", 0.0)
+    monkeypatch.setattr(identities, "PAUSE_RATIO", 0)
+
+
+def test_an_index_that_is_dropped_under_the_task_has_its_mapping_again(opensearch, opened, name, monkeypatch, caplog):
+    _look_each_time(monkeypatch)
+    words = struct(("id", INT), ("a", ConnectSchema("string", optional=True, name="io.debezium.data.Uuid")))
+    tasks = [opened(opensearch.config()) for _ in range(2)]
+    for number, task in enumerate(tasks):
+        task.write(RecordBatch([change(number, {"id": 1, "a": "x"}, key=number, schema=words)]))
+    opensearch.drop(name)
+    for number, task in enumerate(tasks, 2):
+        task.write(RecordBatch([change(number, {"id": 1, "a": "x"}, key=number, schema=words)]))
+    assert opensearch.ask("GET", f"/{name}/_mapping")[name]["mappings"]["properties"]["a"] == {"type": "keyword"}
+    assert opensearch.ask("GET", f"/{name}/_settings")[name]["settings"]["index"]["gc_deletes"] == "3600000ms"
+    assert set(opensearch.rows(name)) == {"2", "3"}
+    assert [one.getMessage().partition(":")[0] for one in caplog.records if name in one.getMessage()] == [
+        "index is gone and is made again", "index was dropped and made again",
+    ]  # fmt: skip
+    opensearch.drop(name)
+    opensearch.ask("PUT", f"/{name}/_doc/9", {"a": "made by the server"})
+    error = refused(tasks[0], change(4, {"id": 1, "a": "x"}, schema=words))
+    assert (error.code, error.where) == ("sink.target_refuses", {"index": name})
+    tasks[0].write(RecordBatch([change(4, {"id": 1, "a": "x"}, key=4, schema=words)]))
+    kept = opened(opensearch.config(), **{"index.create": "false"})
+    kept.write(RecordBatch([change(5, {"id": 1, "a": "x"}, key=5)]))
+    opensearch.drop(name)
+    assert "no such index" in str(refused(kept, change(6, {"id": 1, "a": "x"})))
+    assert opensearch.ask("GET", f"/{name}") is None
+
+
+def test_an_alias_may_come_to_stand_for_another_index(opensearch, opened, name, monkeypatch):
+    _look_each_time(monkeypatch)
+    both = [f"{name}-1", f"{name}-2"]
+    target = opened(opensearch.config())
+    for number, index in enumerate(both):
+        opensearch.ask("PUT", f"/{index}", {})
+        gone = [{"remove": {"index": one, "alias": name}} for one in both[:number]]
+        opensearch.ask("POST", "/_aliases", {"actions": [*gone, {"add": {"index": index, "alias": name}}]})
+        target.write(RecordBatch([change(number, row(n=number), key=number, schema=ROW)]))
+        assert opensearch.ask("GET", f"/{index}/_mapping")[index]["mappings"]["properties"]["n"] == {"type": "integer"}
+        assert set(opensearch.rows(index)) == {str(number)}
+    opensearch.drop(*both)
 
 
 def test_names_of_indexes(opensearch, opened, name):
@@ -219,6 +285,26 @@ def test_events_and_data_streams(opensearch, opened, name):
     assert opensearch.rows(stream) == {"id-x-0-1": row(n=1) | {"@timestamp": "2023-11-14T22:13:20.000+00:00"}}
     opensearch.ask("DELETE", f"/_data_stream/{stream}")
     opensearch.ask("DELETE", f"/_index_template/cdcworker-{stream}")
+
+
+def test_a_new_backing_index_of_a_stream_has_the_fields_of_later_schemas(opensearch, opened, name):
+    config = {"data.stream.enabled": "true", "event.content": "value"}
+    logs = opened(opensearch.config(), **config)
+    later = struct(("id", INT), ("a", ConnectSchema("string", optional=True, name="io.debezium.data.Uuid")))
+    logs.write(RecordBatch([change(1, {"id": 1}, schema=struct(("id", INT)))]))
+    path = f"/_index_template/cdcworker-{name}"
+    template = opensearch.ask("GET", path)["index_templates"][0]["index_template"]
+    template["template"]["settings"] = {"index.refresh_interval": "7s"}
+    opensearch.ask("PUT", path, template)
+    logs.write(RecordBatch([change(2, {"id": 1, "a": "x"}, schema=later)]))
+    opensearch.ask("POST", f"/{name}/_rollover")
+    logs.write(RecordBatch([change(3, {"id": 1, "a": "x"}, schema=later)]))
+    found = opensearch.ask("GET", f"/{name}/_mapping")
+    assert [one["mappings"]["properties"]["a"] for one in found.values()] == [{"type": "keyword"}] * 2
+    settings = opensearch.ask("GET", f"/{max(found)}/_settings")[max(found)]["settings"]
+    assert settings["index"]["refresh_interval"] == "7s", "what else the template has stays"
+    opensearch.ask("DELETE", f"/_data_stream/{name}")
+    opensearch.ask("DELETE", path)
 
 
 def test_policies_of_other_sinks(opensearch, opened, name):
@@ -364,6 +450,18 @@ def test_items_that_the_server_does_not_take_now_are_sent_again_alone(opened, mi
     for status, code in ((302, "sink.target_refuses"), (403, "sink.target_refuses"), (413, "sink.record_refused")):
         front.said = [(status, {"Location": "http://elsewhere.example/"}, {})]
         assert refused(opened({"connection.url": front.url}, **{"versions.index": ""}), *records).code == code
+
+
+def test_an_index_of_versions_that_is_there_is_not_created(opensearch, opened, name, monkeypatch):
+    """A user may have no right to create one."""
+    asked, ask = [], SearchClient.ask
+    monkeypatch.setattr(
+        SearchClient, "ask", lambda self, *given, **more: asked.append(given[:2]) or ask(self, *given, **more)
+    )
+    for topic in ("t", "u"):
+        opened(opensearch.config()).write(RecordBatch([replace(change(1, row()), topic=topic)]))
+    assert asked.count(("PUT", f"/{name}-versions")) == 1
+    assert set(opensearch.rows(f"{name}-versions")) == {"t", "u"}
 
 
 @pytest.mark.parametrize(

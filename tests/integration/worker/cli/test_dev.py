@@ -11,6 +11,7 @@ import sys
 
 import psycopg
 import pytest
+from cdcworker.worker.cli.commands.local import dev
 
 from tests.herders import eventually
 
@@ -18,6 +19,10 @@ COMMAND = (sys.executable, "-m", "cdcworker.worker.cli.main", "dev")
 LEFT = """
 select (select count(*) from pg_replication_slots where database = current_database()), (select count(*) from pg_publication),
        (select count(*) from pg_class where relnamespace = 'public'::regnamespace and relkind = 'r')
+"""
+IDLE = """
+select count(*) from pg_stat_activity
+where datname = current_database() and application_name like '%guardian' and now() - state_change > interval '1 s'
 """
 pytestmark = pytest.mark.postgres
 
@@ -29,20 +34,23 @@ def database(postgres):
         connection.execute("create table item (id int primary key, name text, price numeric(8, 2), at timestamptz)")
         connection.execute("create table note (text text)")
         connection.execute("create table other (id int primary key)")
-        yield Database(postgres.dsn(name), connection)
+        yield Database(name, postgres.dsn(name), connection)
     postgres.drop_database(name)
 
 
 class Database:
-    def __init__(self, dsn, connection):
-        self.dsn, self._connection = dsn, connection
+    def __init__(self, name, dsn, connection):
+        self.name, self.dsn, self._connection = name, dsn, connection
 
     def run(self, *statements):
         for statement in statements:
             self._connection.execute(statement)
 
+    def ask(self, query):
+        return self._connection.execute(query).fetchone()
+
     def left(self):
-        return self._connection.execute(LEFT).fetchone()
+        return self.ask(LEFT)
 
     def publications(self):
         return [row[0] for row in self._connection.execute("select pubname from pg_publication order by 1")]
@@ -156,6 +164,31 @@ def test_what_an_earlier_run_has_left_is_dropped_and_what_is_read_is_not(databas
     eventually(lambda: database.publications() == ["cdcworker_dev_mine"])
 
 
+def test_tables_with_names_like_those_that_are_read_are_not_published(database):
+    """The server refuses updates of a published table without a replica identity."""
+    database.run(
+        'create table "Item" (id int)', 'create table "a,b" (id int primary key)', "create table axb (id int)",
+        'create table "item " (id int primary key)', "insert into axb values (1)", 'insert into "Item" values (1)',
+    )  # fmt: skip
+    with running(database, "--json", "--count", "2") as command:
+        assert sorted(command.ready()["left_out"]) == ["public.Item", "public.axb", "public.note"]
+        database.run("update axb set id = 2", 'update "Item" set id = 2')
+        database.run('insert into "a,b" values (1)', 'insert into "item " values (1)')
+        assert [event["table"] for event in command.events(2)] == ["public.a,b", "public.item "]
+
+
+def test_a_look_goes_on_where_the_server_ends_idle_sessions(database):
+    database.run(f"alter database {database.name} set idle_session_timeout = '500ms'")
+    with running(database, "--json") as one:
+        one.ready()
+        eventually(lambda: database.ask(IDLE) == (1,))
+        with running(database, "--json") as other:
+            other.ready()
+            assert len(database.publications()) == 2, "the guardian has its lock as long"
+            database.run("insert into item values (1)")
+            assert one.event()["op"] == "create"
+
+
 def test_a_publication_that_is_there_is_read_and_stays(database):
     database.run("create publication mine for table only other")
     with running(database, "--publication", "mine", "--count", "1") as command:
@@ -180,3 +213,14 @@ def test_it_says_what_is_missing(database, postgres):
             code, _, err = command.end()
         assert (code, text in err) == (2, True), err
     assert database.left()[:2] == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        ("host=localhost password = secret", True), ("host=localhost password=secret", True), ("postgres://u:p@[::1", False),
+        ("postgres://u:secret@localhost/d", True), ("postgres://u@localhost/d?password=secret", True), ("postgres://u@localhost/d", False),
+    ],
+)  # fmt: skip
+def test_a_password_that_process_lists_show_is_told(text, is_told):
+    assert dev._has_password(text) is is_told

@@ -159,6 +159,53 @@ def test_a_server_that_knows_no_pages_is_told(api):
     assert (caught.value.code, caught.value.where) == ("http.answer_unexpected", {"key": "http.page.parameter"})
 
 
+@pytest.mark.parametrize("config", [{}, {"http__cursor__field": None, "http__cursor__parameter": None}])
+def test_pages_that_lead_in_a_circle_are_told(api, config):
+    api.answers += [(200, {"Link": f"<?kind=all&at={at}>; rel=next"}, items()) for at in (1, 2, 1, 2)]
+    with pytest.raises(CdcError) as caught:
+        read_all(opened(api, **config))
+    assert (caught.value.code, caught.value.where) == ("http.answer_unexpected", {"key": "http.pagination"})
+    assert len(api.asked) == 3
+
+
+def test_a_page_is_read_again_where_what_followed_was_not_written(api):
+    api.write(7)
+    source = opened(api)
+    first = source.read(None)
+    for _ in range(2):
+        assert source.read(first.cursor).more
+    assert len(read_all(source, first.cursor)[0]) == 4
+    assert len(read_all(source)[0]) == 7
+
+
+@pytest.mark.parametrize("page", ["/?n=3", "/?page=x&n=3", "/?page=2", "/?page=2&n=7"])
+def test_a_page_that_is_counted_in_another_way_is_not_gone_on_with(api, page):
+    api.pages = "page"
+    api.write(7)
+    config = {"http__pagination": "page", "http__page__size": "3", "http__page__size__parameter": "n"}
+    first = opened(api, **config).read(None)
+    records, _ = read_all(opened(api, **config), {**first.cursor, "page": page})
+    assert len(records) == 7
+
+
+@pytest.mark.parametrize("kind", ["string", "int64", "float64", "timestamp", "json", "boolean"])
+def test_a_number_that_no_double_holds_is_refused(api, kind):
+    api.answers.append((200, {}, b'{"data": {"items": [{"id": 1, "at": 1, "n": -1e999}]}}'))
+    config = {
+        "connector.class": "http",
+        "topic.prefix": "p",
+        **api.config,
+        "http.fields": f"id:int64,at:int64,n:{kind}",
+    }
+    config["http.key"] = "id"
+    task = HttpSource(config).task(config, TaskContext("c", 0, 1, "i", ""))
+    task.open(None)
+    with pytest.raises(CdcError) as caught:
+        task.poll()
+    assert (caught.value.code, caught.value.where["field"]) == ("plugin.record_refused", "n")
+    task.close()
+
+
 def test_logins_and_headers(api):
     for config, wanted in (
         (

@@ -14,8 +14,10 @@ from cdcworker.connectors.targets.opensearch.bulk import Write, send
 from cdcworker.connectors.targets.opensearch.config import AIVEN, CONFIG_DEF, CONFLUENT, engine_of, nulls_of
 from cdcworker.connectors.targets.opensearch.documents import DocumentRules, DocumentWriter
 from cdcworker.connectors.targets.opensearch.errors import current_version, item_error
-from cdcworker.connectors.targets.opensearch.indexes import missing
+from cdcworker.connectors.targets.opensearch.identities import IndexIdentities
+from cdcworker.connectors.targets.opensearch.indexes import IndexRules, missing, with_fields
 from cdcworker.connectors.targets.opensearch.server_checks import DEFAULT_MS, duration_ms
+from cdcworker.connectors.targets.opensearch.stored import complete
 from cdcworker.connectors.targets.opensearch.target import moment
 from cdcworker.connectors.targets.rows import Row
 from cdcworker.connectors.transforms.data import ConnectSchema, struct
@@ -81,6 +83,18 @@ def test_members_stand_in_the_text_as_they_are(value):
     assert {name: json.loads(text) for name, text in found.items()} == value
 
 
+@given(JSON)
+def test_a_value_whose_names_stand_once_stays_what_it_is(value):
+    assert json.loads(raw_json.last_of_each(json.dumps(value, indent=1))) == value
+
+
+def test_of_members_with_one_name_the_last_counts():
+    schema = struct(("v", ConnectSchema("string", optional=True, name="io.debezium.data.Json")))
+    text = ' {"a":1.10, "b":[{"c":1,"\\u0063":2.50},[]], "a":{"d":null,"d":"\\u00e4"}}'
+    found = DocumentWriter(DocumentRules()).document(Row(schema, {"v": text}))
+    assert found == '{"v":{"a":{"d":"\\u00e4"},"b":[{"c":2.50},[]]}}'
+
+
 def test_numbers_keep_their_digits():
     text = '{"docs": [ {"a" : 1.10, "b":123456789012345678901234567890.10}, [] ]}'
     first, second = raw_json.items(raw_json.members(text)["docs"])
@@ -98,8 +112,12 @@ def test_fields_that_are_missing_are_added_at_each_depth():
         "b": {"type": "date"},
         "s": {"properties": {"x": {"type": "text"}, "y": {"type": "long"}}},
     }
-    assert missing(wanted, present) == {"b": {"type": "date"}, "s": {"properties": {"y": {"type": "long"}}}}
+    more = missing(wanted, present)
+    assert more == {"b": {"type": "date"}, "s": {"properties": {"y": {"type": "long"}}}}
     assert missing(present, present) == {}
+    assert with_fields(present, more) == {
+        "a": {"type": "text"}, "b": {"type": "date"}, "s": {"properties": {"x": {"type": "long"}, "y": {"type": "long"}}},
+    }  # fmt: skip
 
 
 def test_errors_tell_no_value():
@@ -143,19 +161,77 @@ def test_durations():
     ]  # fmt: skip
 
 
+class Answers:
+    """A client whose every answer is the same."""
+
+    def __init__(self, said, status=200):
+        self.body, self.status, self.count = json.dumps(said).encode(), status, 0
+
+    def ask(self, *_arguments, **_more):
+        self.count += 1
+        return self
+
+    def json(self):
+        return json.loads(self.body)
+
+
 @pytest.mark.parametrize(
     "items", [[], [{}], ["taken"], [{"index": None}], [{"index": {"status": "201"}}], [{"index": {"status": 201}}] * 2]
 )
 def test_an_answer_that_does_not_tell_of_each_document_is_no_answer(items):
-    class Odd:
-        def ask(self, *_arguments, **_more):
-            return self
-
-        def json(self):
-            return {"items": items}
-
     with pytest.raises(TargetUnavailable):
-        send(Odd(), [Write("index", "i", "1", 7, text="{}")], "false", tells_topics=True)
+        send(Answers({"items": items}), [Write("index", "i", "1", 7, text="{}")], "false", tells_topics=True)
+
+
+CONFLICT = "version_conflict_engine_exception"
+LATER = f"version conflict, current version [{1 << 48}] is higher or equal to the one provided [7]"
+
+
+@pytest.mark.parametrize(
+    ("verb", "said", "code"),
+    [
+        ("delete", {"status": 404}, None),
+        ("index", {"status": 404}, "sink.record_refused"),
+        ("index", {"status": 409, "error": {"type": CONFLICT, "reason": "current version [9] is higher"}}, None),
+        ("index", {"status": 409, "error": {"type": CONFLICT, "reason": LATER}}, "sink.target_refuses"),
+        ("index", {"status": 409, "error": {"type": CONFLICT}}, "sink.target_refuses"),
+        ("index", {"status": 409, "error": {"type": "other_exception"}}, "sink.record_refused"),
+        ("index", {"status": 409, "error": "secret"}, "sink.record_refused"),
+    ],
+)
+def test_only_a_conflict_with_a_version_of_the_same_topic_counts_as_written(verb, said, code):
+    (error,) = send(Answers({"items": [{verb: said}]}), [Write(verb, "i", "1", 7)], "false", tells_topics=True)
+    assert (None if error is None else error.code) == code
+    if CONFLICT in str(said):
+        assert send(Answers({"items": [{verb: said}]}), [Write(verb, "i", "1", 7)], "false", tells_topics=False) == [
+            None
+        ]
+
+
+@pytest.mark.parametrize(
+    ("document", "code"),
+    [
+        ({"error": {"type": "no_shard_available_action_exception", "reason": "secret"}}, "sink.target_unavailable"),
+        ({"error": {"type": "index_closed_exception", "reason": "secret"}}, "sink.target_refuses"),
+        ({"error": "secret"}, "sink.target_unavailable"),
+        ({}, "sink.target_unavailable"),
+    ],
+)
+def test_a_document_that_the_server_does_not_look_for_is_not_taken_for_an_absent_one(document, code):
+    with pytest.raises(CdcError) as error:
+        complete(Answers({"docs": [document]}), [Write("index", "i", "1", 7, pieces={}, kept=("a",))])
+    assert error.value.code == code
+    assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("answers", [Answers({}, 403), Answers({"i": {}}), Answers({"i": {"settings": {}}})])
+def test_a_server_that_tells_no_ids_of_indexes_is_asked_once_a_second_and_counts_as_unchanged(answers):
+    now = [5.0]
+    found = IndexIdentities(answers, IndexRules(creates=True, streams=False, gc_deletes_ms=0), lambda: now[0])
+    for number, passes in enumerate((0.0, 0.9, 0.2, 0.9), 1):
+        now[0] += passes
+        assert not found.have_changed({"i"})
+        assert answers.count == (1 if number < 3 else 2)
 
 
 @pytest.mark.parametrize(

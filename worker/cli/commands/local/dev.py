@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +28,9 @@ PASSWORD_KEY = "database.password"  # noqa: S105  the name of a key, no secret
 PUBLICATION_KEY = "publication.name"
 SEEN = "the password in --source is seen in process lists; --dsn-env, --dsn-file and --password-env are not"
 
+_PASSWORD = re.compile(r"password\s*=")
+"""As the texts of libpq have it, which may have spaces there."""
+
 
 @click.command("dev")
 @click.option("--source", metavar="URL", help="Connection string of the database, best without a password.")
@@ -36,7 +40,8 @@ SEEN = "the password in --source is seen in process lists; --dsn-env, --dsn-file
 @click.option("--password-file", type=FILE, help="The password is in this file.")
 @click.option(
     "--tables", multiple=True, metavar="PATTERN",
-    help="Only tables whose full name this regular expression matches; may be repeated. Without it: all tables.",
+    help="Only tables whose full name this regular expression matches; may be repeated. Without it: all tables."
+    " A comma stands between several expressions: within one it is written as \\x2c.",
 )  # fmt: skip
 @click.option("--publication", metavar="NAME", help="PostgreSQL: read this publication, as it is, and create none.")
 @click.option("--snapshot", is_flag=True, help="First show the rows that the tables have now.")
@@ -162,7 +167,9 @@ class _Watch:
 
 
 def _has_password(text: str) -> bool:
+    if _PASSWORD.search(text):
+        return True
     try:
-        return bool(urlsplit(text).password) or "password=" in text
+        return bool(urlsplit(text).password)
     except ValueError:
         return False

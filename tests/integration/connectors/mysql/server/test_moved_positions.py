@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from cdcworker.connectors.api.source import EARLIEST, NOW, SKIP
 from cdcworker.connectors.capture.snapshot.progress import SnapshotLoad, SnapshotProgress, TableLoad
+from cdcworker.connectors.mysql.server import log_events
 from cdcworker.connectors.mysql.source import moved_positions
 from cdcworker.connectors.mysql.source.connector import MySqlSource
 from cdcworker.schemas.errors import CdcError
@@ -147,6 +150,22 @@ def test_without_a_transaction_that_waits_there_is_none_to_skip(stopped: Reading
 def test_what_is_not_counted_in_time_is_told(stopped: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moved_positions, "COUNT_S_MAX", -1.0)
     assert "there may be more" in moved(stopped, NOW).notes[0]
+
+
+def test_a_search_that_takes_too_long_says_so_and_a_set_of_gtids_needs_none(
+    stopped: Reading, logged: LoggedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = str(logged.position())
+    # Each event takes ten seconds: enough for those with which a file begins.
+    monkeypatch.setattr(log_events, "time", SimpleNamespace(monotonic=itertools.count(0, 10).__next__))
+    monkeypatch.setattr(log_events, "_HELD_MAX", 1)
+    with pytest.raises(CdcError) as caught:
+        moved(stopped, last)
+    assert caught.value.code == "mysql.log_too_long"
+    assert caught.value.where["file"] == logged.ask("show master status")[0][0]
+    found = moved(stopped, f"{last},77-1-1")
+    assert found.content["gtids"] == f"{last},77-1-1"
+    assert "there may be more" in found.notes[0]
 
 
 def test_a_transaction_that_was_handed_on_in_part_is_skipped_or_comes_again(stopped: Reading) -> None:

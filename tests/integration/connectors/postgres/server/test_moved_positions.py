@@ -6,7 +6,9 @@ import threading
 
 import pytest
 from cdcworker.connectors.api.source import EARLIEST, NOW, SKIP
+from cdcworker.connectors.postgres.doctor import moved_positions
 from cdcworker.connectors.postgres.server import slot
+from cdcworker.connectors.postgres.server.slot_lag import written_lsn
 from cdcworker.connectors.postgres.source.connector import PostgresSource
 from cdcworker.schemas.errors import CdcError
 
@@ -77,6 +79,18 @@ def test_a_time_lies_before_the_transactions_that_commit_at_it_or_later(stopped,
     assert found.notes[0].startswith("2 transactions with 4 changes are missed")
     assert moved(stopped, "2999-01-31T12:00:00+01:00").notes[0].startswith("3 transactions with 5 changes are missed")
     assert moved(stopped, "1999-01-31T12:00:00Z").notes[0] == "the slot holds no transaction of before this time"
+    assert goes_on(stopped, db, found.content) == [6]
+
+
+def test_what_is_committed_during_the_look_is_not_told_to_be_missed(stopped, db, monkeypatch):
+    def looked(catalog):
+        end = written_lsn(catalog)
+        db.execute("insert into orders values (6)")
+        return end
+
+    monkeypatch.setattr(moved_positions, "written_lsn", looked)
+    found = moved(stopped, "2999-01-31T12:00:00+01:00")
+    assert found.notes[0].startswith("2 transactions with 4 changes are missed")
     assert goes_on(stopped, db, found.content) == [6]
 
 

@@ -29,6 +29,11 @@ def test_a_string_covers_its_database():
     assert not settings.filters.table("shop-11", "t")
 
 
+def test_a_name_with_a_comma_is_one_name():
+    table = parse(config_of("mysql://root@localhost/a%2Cb")).filters.table
+    assert [table(name, "t") for name in ("a,b", "a", "b", "axb")] == [True, False, False, False]
+
+
 def test_without_a_database_every_one_is_meant():
     config = config_of("mysql://root@localhost")
     assert parse(config).filters.table("any", "t")
