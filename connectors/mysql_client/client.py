@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import BufferedReader
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from pymysql import _auth
 from pymysql.connections import Connection as PlainConnection
 from pymysql.connections import MySQLResult
 from pymysql.constants import COMMAND, CR
+from pymysql.protocol import FieldDescriptorPacket
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 PACKET_BYTES: Final = 256 * 1024
@@ -74,11 +75,22 @@ class _Result(MySQLResult):  # type: ignore[misc]
         self._read_ok_packet(answer)
 
 
+def _rows(result: MySQLResult) -> Iterator[tuple[bytes | None, ...]]:
+    try:
+        while (row := result._read_rowdata_packet_unbuffered()) is not None:
+            yield row
+    finally:
+        # What is left is not waited for.
+        result.unbuffered_active = False
+
+
 class Connection(PlainConnection):  # type: ignore[misc]
     """One connection, used by one thread. `rows` is what the next LOAD DATA LOCAL sends."""
 
     rows: Iterable[bytes] = ()
     _auth_plugin_name: str
+    decoders: Any
+    use_unicode: Any
     server: Any = None
     """What kind of server it is, in the words of whoever opened the connection."""
 
@@ -136,6 +148,16 @@ class Connection(PlainConnection):  # type: ignore[misc]
         head.unbuffered_active = False
         self._sock.settimeout(self._read_timeout)
         return self._rfile, self._next_seq_id
+
+    def stream(self, statement: str) -> tuple[Sequence[FieldDescriptorPacket], Iterator[tuple[bytes | None, ...]]]:
+        """Executes a statement that returns rows. Returns the descriptions of its columns, and the rows as the server's texts, one by
+        one; who does not read them to the end closes the connection."""
+        self.decoders, self.use_unicode = {}, False
+        self.query(statement, unbuffered=True)
+        result = self._result
+        if result is None or not result.unbuffered_active:
+            raise pymysql.err.OperationalError(CR.CR_COMMANDS_OUT_OF_SYNC, "the statement returns no rows")
+        return result.fields, _rows(result)
 
     def do(self, statement: str | bytes, parameters: Parameters | None = None) -> int:
         """Executes a statement and returns how many rows it changed."""
