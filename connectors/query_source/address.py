@@ -11,7 +11,7 @@ from cdcworker.connectors.jdbc_url import Address, BadUrl
 
 FILES: Final = ("sqlite", "duckdb")
 """Kinds of databases that are one file."""
-_FILE: Final = re.compile(rf"jdbc:({'|'.join(FILES)}):(?:file:)?(/[^?#\0]+)")
+_FILE: Final = re.compile(r"jdbc:(sqlite|duckdb):(?:file:)?(/[^?#\0]+)")
 _OF_FILE: Final = tuple(f"jdbc:{kind}:" for kind in FILES)
 
 

@@ -88,14 +88,15 @@ class DuckSession:
     def __init__(self, session: duckdb.DuckDBPyConnection, table: QueryTable) -> None:
         self._session = session
         self._table = table
-        found = session.execute(f"describe {table.described()}").fetchall()
+        found = session.execute(table.explained()).fetchall()
         self._readers = [_reader(name, declared) for name, declared, *_ in found]
         self.columns: Sequence[QueryColumn] = [reader.column for reader in self._readers]
 
     def has_unplaced(self, column: str) -> bool:
         name, found = _quoted(column), self.columns[self._place(column)]
         below = f" or {name} = cast('-infinity' as {found.declared})" if found.order == "time" else ""
-        return self._session.execute(self._table.some(f"{name} is null{below}")).fetchone() is not None
+        text = self._table.some(f"{name} is null{below}")
+        return self._session.execute(text).fetchone() is not None
 
     def rows(self, limit: int, column: str = "", low: Mark | None = None) -> Iterator[QueryRow]:
         place = self._place(column) if column else None

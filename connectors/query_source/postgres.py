@@ -107,13 +107,13 @@ class PostgresSession:
     def __init__(self, connection: AdminConnection, table: QueryTable) -> None:
         self._connection = connection
         self._table = table
-        self._readers = _readers(connection, connection.execute(f"{table.described()} offset %s", (0,)))
+        self._readers = _readers(connection, _alone(connection, table.described()))
         self.columns: Sequence[QueryColumn] = [reader.column for reader in self._readers]
 
     def has_unplaced(self, column: str) -> bool:
         name = self._table.quote(column)
         below = f" or {name} = '-infinity'" if self._reader(column).column.order == "time" else ""
-        return self._one(self._table.some(f"{name} is null{below}"))
+        return _alone(self._connection, self._table.some(f"{name} is null{below}")).fetchone() is not None
 
     def rows(self, limit: int, column: str = "", low: Mark | None = None) -> Iterator[QueryRow]:
         cursor = self._connection.cursor()
@@ -127,10 +127,6 @@ class PostgresSession:
             values = [value_of(value, each.parse, each.column) for value, each in zip(row, self._readers, strict=True)]
             yield QueryRow(values, mark)
 
-    def _one(self, text: str) -> bool:
-        # With a parameter a statement goes by itself: none can stand behind it.
-        return self._connection.execute(f"{text} offset %s", (0,)).fetchone() is not None
-
     def _reader(self, name: str) -> _Reader:
         return next(reader for reader in self._readers if reader.column.name == name)
 
@@ -140,6 +136,12 @@ def _connected(text: str) -> AdminConnection:
         judged(text), autocommit=True, connect_timeout=CONNECT_TIMEOUT_S, client_encoding="UTF8",
         application_name="cdcworker-query", prepare_threshold=None,
     )  # fmt: skip
+
+
+def _alone(connection: AdminConnection, text: str) -> psycopg.Cursor[tuple[Any, ...]]:
+    """Executes a statement with a parameter, and thus by itself: none can stand behind it."""
+    statement = text + " offset %s"
+    return connection.execute(statement, (0,))
 
 
 def _cut(connection: AdminConnection) -> None:

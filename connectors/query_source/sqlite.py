@@ -59,7 +59,8 @@ class SqliteSession:
         ]
 
     def has_unplaced(self, column: str) -> bool:
-        return self._session.execute(self._table.some(f"{_quoted(column)} is null")).fetchone() is not None
+        text = self._table.some(f"{_quoted(column)} is null")
+        return self._session.execute(text).fetchone() is not None
 
     def rows(self, limit: int, column: str = "", low: Mark | None = None) -> Iterator[QueryRow]:
         text = self._table.rows("*", "?", column, "" if low is None else "?")

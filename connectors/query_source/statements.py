@@ -20,6 +20,10 @@ class QueryTable:
         """Returns a statement whose result has the columns and no row."""
         return f"select * from {self.table} limit 0"
 
+    def explained(self) -> str:
+        """Returns the statement of databases that list columns with their types in words."""
+        return f"describe {self.described()}"
+
     def rows(self, listed: str, limit: str, column: str = "", low: str = "") -> str:
         """Returns the statement that reads rows; `limit` and `low` are expressions, and an empty `low` leaves none out."""
         # What is listed may have the column's name and be its text.

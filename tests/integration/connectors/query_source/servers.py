@@ -10,7 +10,7 @@ import psycopg
 from cdcworker.worker.devstack.ports import HOST
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.contract.query_databases import Outside
+from tests.contract.query_source.outside import Outside
 from tests.integration.connectors.targets.jdbc_receivers import Gate
 
 

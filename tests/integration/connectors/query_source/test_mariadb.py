@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from cdcworker.schemas.placeholders import unscaled
 
-from tests.contract.query_databases import *  # noqa: F403 - what every database has to do
-from tests.contract.query_databases import TIMES, code_of, ids, name_of, opened, read_all, values
+from tests.contract.query_source.databases import *  # noqa: F403 - what every database has to do
+from tests.contract.query_source.databases import TIMES, code_of, ids, name_of, opened, read_all, values
 from tests.integration.connectors.query_source.servers import MariaDbOutside
 
 pytestmark = pytest.mark.mysql

@@ -8,8 +8,8 @@ import struct
 import pytest
 from cdcworker.schemas.placeholders import unscaled
 
-from tests.contract.query_databases import *  # noqa: F403 - what every database has to do
-from tests.contract.query_databases import DIFF, TIMES, code_of, ids, name_of, opened, read_all, values
+from tests.contract.query_source.databases import *  # noqa: F403 - what every database has to do
+from tests.contract.query_source.databases import DIFF, TIMES, code_of, ids, name_of, opened, read_all, values
 from tests.integration.connectors.query_source.servers import PostgresOutside
 
 pytestmark = pytest.mark.postgres

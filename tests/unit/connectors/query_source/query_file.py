@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests.contract.query_databases import Outside
+from tests.contract.query_source.outside import Outside
 
 
 class QueryFile(Outside):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.query_databases import *  # noqa: F403 - what every database has to do
+from tests.contract.query_source.databases import *  # noqa: F403 - what every database has to do
 from tests.unit.connectors.query_source.query_file import QueryFile
 
 

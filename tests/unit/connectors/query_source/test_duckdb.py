@@ -12,8 +12,9 @@ import duckdb
 import pytest
 from cdcworker.schemas.placeholders import unscaled
 
-from tests.contract.query_databases import *  # noqa: F403 - what every database has to do
-from tests.contract.query_databases import TIMES, Outside, code_of, ids, name_of, opened, read_all, values
+from tests.contract.query_source.databases import *  # noqa: F403 - what every database has to do
+from tests.contract.query_source.databases import TIMES, code_of, ids, name_of, opened, read_all, values
+from tests.contract.query_source.outside import Outside
 
 TIME = "io.debezium.time."
 DATA = "io.debezium.data."
