@@ -75,15 +75,6 @@ class _Result(MySQLResult):  # type: ignore[misc]
         self._read_ok_packet(answer)
 
 
-def _rows(result: MySQLResult) -> Iterator[tuple[bytes | None, ...]]:
-    try:
-        while (row := result._read_rowdata_packet_unbuffered()) is not None:
-            yield row
-    finally:
-        # What is left is not waited for.
-        result.unbuffered_active = False
-
-
 class Connection(PlainConnection):  # type: ignore[misc]
     """One connection, used by one thread. `rows` is what the next LOAD DATA LOCAL sends."""
 
@@ -114,7 +105,12 @@ class Connection(PlainConnection):  # type: ignore[misc]
         self._result = None
         result = _Result(self)
         if unbuffered:
-            result.init_unbuffered_query()
+            try:
+                result.init_unbuffered_query()
+            except BaseException:
+                # There are no rows to wait for.
+                result.unbuffered_active = False
+                raise
         else:
             result.read()
         self._result = result
@@ -157,7 +153,13 @@ class Connection(PlainConnection):  # type: ignore[misc]
         result = self._result
         if result is None or not result.unbuffered_active:
             raise pymysql.err.OperationalError(CR.CR_COMMANDS_OUT_OF_SYNC, "the statement returns no rows")
-        return result.fields, _rows(result)
+        return result.fields, iter(result._read_rowdata_packet_unbuffered, None)
+
+    def close(self) -> None:
+        if self._result is not None:
+            # Rows that nobody has read are not waited for.
+            self._result.unbuffered_active = False
+        super().close()
 
     def do(self, statement: str | bytes, parameters: Parameters | None = None) -> int:
         """Executes a statement and returns how many rows it changed."""

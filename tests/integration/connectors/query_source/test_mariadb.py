@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from cdcworker.connectors.query_source import mysql as databases
 from cdcworker.schemas.placeholders import unscaled
 
 from tests.contract.query_source.databases import *  # noqa: F403 - what every database has to do
@@ -118,3 +119,12 @@ def test_a_wrong_login_is_told_without_the_password(outside):
     error = code_of(lambda: opened(outside, **{"connection.password": "wrong-s3cret"}))
     assert (error.code, error.kind) == ("query.login_refused", "config")
     assert "s3cret" not in f"{error} {error.where} {error.__context__!r}"
+
+
+def test_a_server_that_stands_still_is_given_up_and_tried_again(outside, monkeypatch):
+    outside.write(1)
+    source = opened(outside, query=f"select id, customer from orders where ({outside.slow}) > 0")
+    # Long before the server ends the query by itself.
+    monkeypatch.setattr(databases, "SLACK_S", 0.3 - 30.0)
+    error = code_of(lambda: source.read(None))
+    assert (error.code, "does not answer" in error.message) == ("plugin.unavailable", True)

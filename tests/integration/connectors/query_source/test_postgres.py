@@ -6,6 +6,7 @@ import math
 import struct
 
 import pytest
+from cdcworker.connectors.query_source import postgres as databases
 from cdcworker.schemas.placeholders import unscaled
 
 from tests.contract.query_source.databases import *  # noqa: F403 - what every database has to do
@@ -169,3 +170,12 @@ def test_a_database_or_a_right_that_is_missing_is_told(outside):
 def test_tls_that_the_server_does_not_have_is_not_done_without(outside):
     url = outside.config["connection.url"] + "?sslmode=require"
     assert code_of(lambda: opened(outside, **{"connection.url": url})).kind in ("transient", "config")
+
+
+def test_a_server_that_stands_still_is_given_up_and_tried_again(outside, monkeypatch):
+    outside.write(1)
+    source = opened(outside, query=f"select id, customer from orders where ({outside.slow}) > 0")
+    # Long before the server ends the query by itself.
+    monkeypatch.setattr(databases, "SLACK_S", 0.3 - 30.0)
+    error = code_of(lambda: source.read(None))
+    assert (error.code, "does not answer" in error.message) == ("plugin.unavailable", True)
