@@ -40,7 +40,9 @@ _PLAIN: Final = {
 _WHOLE: Final = {"UBIGINT": 20, "HUGEINT": 39, "UHUGEINT": 39}
 """Types of whole numbers beyond a long, with their digits."""
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),(\d+)\)")
-_NUMBERS: Final = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", *_WHOLE})
+_NUMBERS: Final = frozenset(
+    {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "HUGEINT"}
+)
 _TIMES: Final = frozenset({"TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP", "TIMESTAMP_NS", "TIMESTAMP WITH TIME ZONE"})
 _MICROSECOND_CHARS: Final = len("YYYY-MM-DD HH:MM:SS.ffffff")
 _NAMES: Final = ("CatalogException", "BinderException")
@@ -144,7 +146,7 @@ def _reader(name: str, declared: str) -> _Reader:
     if decimal or declared in _WHOLE:
         precision, scale = map(int, decimal.groups()) if decimal else (_WHOLE[declared], 0)
         found, typmod = "numeric", (precision << 16 | scale) + 4
-        order = order or ("number" if not scale else "")
+        order = "number" if decimal and not scale else order
     else:
         typmod = 0 if declared == "TIMESTAMP_S" else 3 if declared == "TIMESTAMP_MS" else -1
     if found is None:

@@ -32,17 +32,15 @@ DRIVER_MISSING: Final = declare(
     "The worker lacks the library that speaks with this kind of database",
     "pip install 'cdcworker[mysql]' for MySQL and MariaDB, 'cdcworker[duckdb]' for DuckDB, on the workers that are to run the connector.",
 )
-_LOGIN: Final = frozenset({sink_errors.TARGET_AUTH})
-_DATABASE: Final = frozenset({sink_errors.TARGET_DATABASE})
 
 
 def as_query_error(error: CdcError) -> CdcError:
     """Returns an error that the translations of databases' errors have made as one of the source."""
     if not error.code.startswith("spark."):
         return error
-    if error.code in _LOGIN:
+    if error.code == sink_errors.TARGET_AUTH:
         return CdcError(LOGIN_REFUSED, "the database refuses the login", where={"key": "connection.username"})
-    if error.code in _DATABASE:
+    if error.code == sink_errors.TARGET_DATABASE:
         return Misconfigured("names a database that is not there", key="connection.url")
     if error.kind == "transient" and error.code != sink_errors.TARGET_GONE:
         return Unavailable(error.message)

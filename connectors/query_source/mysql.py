@@ -23,10 +23,10 @@ from cdcworker.connectors.mysql_client.error_numbers import number_of
 from cdcworker.connectors.mysql_client.login import Login, LoginRefusals, connected
 from cdcworker.connectors.query_source.database import Mark, Order, QueryColumn, QueryRequest, QueryRow
 from cdcworker.connectors.query_source.deadline import SLACK_S, ended_after
-from cdcworker.connectors.query_source.errors import as_query_error, driver_missing, refused, too_slow
+from cdcworker.connectors.query_source.errors import LOGIN_REFUSED, as_query_error, driver_missing, refused, too_slow
 from cdcworker.connectors.query_source.statements import QueryTable, derived
 from cdcworker.connectors.query_source.values import mark_of, value_of
-from cdcworker.connectors.warehouses.mysql.errors import from_pymysql
+from cdcworker.connectors.warehouses.mysql.errors import CERTIFICATE, WEAK_LOGIN, from_pymysql
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -59,6 +59,10 @@ _TIMES: Final = {
 _NUMBERS: Final = frozenset({TypeCode.TINY, TypeCode.SHORT, TypeCode.INT24, TypeCode.LONG, TypeCode.LONGLONG})
 _MOMENTS: Final = frozenset({TypeCode.TIMESTAMP2, TypeCode.DATETIME2})
 _TEXT: Final = ColumnType(TypeCode.VARCHAR, 0, collation=_UTF8)
+_TLS_HINT: Final = (
+    "Set sslmode=verify-full in connection.url, with sslrootcert for an authority of your own; or give the user a plugin that never needs"
+    " the password itself, such as mysql_native_password."
+)
 _MODES: Final = HandlingModes()
 """Values as the source of changes writes them by default."""
 
@@ -220,4 +224,7 @@ def _explained(error: Exception, *, was_cut: bool) -> CdcError:
         return too_slow()
     if number in _MISSING:
         return refused(str(error.args[1]))
-    return as_query_error(from_pymysql(error))
+    found = from_pymysql(error)
+    if found.code in (WEAK_LOGIN, CERTIFICATE):
+        return CdcError(LOGIN_REFUSED, found.message, where={"key": "connection.url"}, hint=_TLS_HINT)
+    return as_query_error(found)

@@ -94,7 +94,11 @@ class QueryRows:
     def _require_ordered(self, column: QueryColumn | None, key: str) -> None:
         wanted = _ORDERED[self._mode]
         if column is None or column.order != wanted:
-            text = f"has to hold {_WORDS[wanted]}, and is {column.declared}" if column else "is no column of the query"
+            text = (
+                f"has to hold {_WORDS[wanted]}, and is {column.declared or 'of no type'}"
+                if column
+                else "is no column of the query"
+            )
             raise Misconfigured(f"the cursor column {text}", key=key)
 
     @property

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from cdcworker.connectors.api.kit import SourcePlace
 from cdcworker.connectors.config import tls_policy
+from cdcworker.connectors.mysql_client.client import WeakLoginError
+from cdcworker.connectors.query_source import mysql
 from cdcworker.connectors.query_source.connector import QuerySource
 from cdcworker.connectors.query_source.database import QueryRequest
 from cdcworker.connectors.query_source.databases import open_database
@@ -85,6 +89,25 @@ def test_less_tls_than_the_worker_asks_for_is_refused(url):
         open_database(place(url.format("db.example.com") + "?sslmode=verify-full", connection__user="reader"))
     finally:
         tls_policy.use("any")
+
+
+def test_a_server_that_asks_for_the_password_itself_does_not_get_it(monkeypatch):
+    def weak(*_args, **_options):
+        raise WeakLoginError(2059, "the server asks for the password itself")
+
+    monkeypatch.setattr(mysql, "connected", weak)
+    source = QueryRows(place("jdbc:mysql://127.0.0.1/shop", connection__user="reader", connection__password=SECRET))
+    with pytest.raises(CdcError) as caught:
+        source.tables()
+    assert (caught.value.code, "sslmode" in caught.value.hint) == ("query.login_refused", True)
+
+
+def test_without_the_library_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pymysql", None)
+    source = QueryRows(place("jdbc:mysql://127.0.0.1/shop", connection__user="reader"))
+    with pytest.raises(CdcError) as caught:
+        source.tables()
+    assert (caught.value.code, caught.value.kind) == ("query.driver_missing", "environment")
 
 
 def test_a_request_does_not_show_its_password():
