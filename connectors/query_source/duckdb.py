@@ -19,7 +19,7 @@ from cdcworker.connectors.query_source.database import Mark, Order, QueryColumn,
 from cdcworker.connectors.query_source.deadline import ended_after
 from cdcworker.connectors.query_source.errors import driver_missing, refused, too_slow
 from cdcworker.connectors.query_source.files import path_of, require_file
-from cdcworker.connectors.query_source.statements import QueryTable, derived
+from cdcworker.connectors.query_source.statements import QueryTable, derived, quoted
 from cdcworker.connectors.query_source.values import mark_of, value_of
 from cdcworker.connectors.warehouses.duckdb.connection import SETTINGS
 from cdcworker.connectors.warehouses.duckdb.errors import is_locked
@@ -64,7 +64,7 @@ class DuckDatabase:
 
     def __init__(self, request: QueryRequest) -> None:
         self._path = path_of(request)
-        self._table = QueryTable(derived(request.query), _quoted)
+        self._table = QueryTable(derived(request.query), quoted)
         self._timeout_s = request.timeout_s
 
     @contextmanager
@@ -95,7 +95,7 @@ class DuckSession:
         self.columns: Sequence[QueryColumn] = [reader.column for reader in self._readers]
 
     def has_unplaced(self, column: str) -> bool:
-        name, found = _quoted(column), self.columns[self._place(column)]
+        name, found = quoted(column), self.columns[self._place(column)]
         below = f" or {name} = cast('-infinity' as {found.declared})" if found.order == "time" else ""
         text = self._table.some(f"{name} is null{below}")
         return self._session.execute(text).fetchone() is not None
@@ -169,12 +169,8 @@ def _nanoseconds(value: str) -> int:
 
 
 def _selected(reader: _Reader) -> str:
-    name = _quoted(reader.column.name)
+    name = quoted(reader.column.name)
     return f"cast({name} as varchar) as {name}" if reader.is_text else name
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _explained(error: duckdb.Error) -> CdcError:

@@ -21,7 +21,7 @@ from cdcworker.connectors.postgres.types.text_values import SESSION_OPTIONS
 from cdcworker.connectors.query_source.database import Mark, Order, QueryColumn, QueryRequest, QueryRow
 from cdcworker.connectors.query_source.deadline import SLACK_S, ended_after
 from cdcworker.connectors.query_source.errors import as_query_error, refused, too_slow
-from cdcworker.connectors.query_source.statements import QueryTable, derived
+from cdcworker.connectors.query_source.statements import QueryTable, derived, quoted
 from cdcworker.connectors.query_source.values import mark_of, value_of
 from cdcworker.connectors.sink_errors import from_psycopg
 from cdcworker.connectors.warehouses.postgres.connection import CONNECT_TIMEOUT_S, judged
@@ -181,7 +181,7 @@ def _has_no_fraction(typmod: int) -> bool:
 
 def _quoted(name: str) -> str:
     """Returns a name for a statement with parameters, in which a % stands for one."""
-    return '"' + name.replace('"', '""').replace("%", "%%") + '"'
+    return quoted(name).replace("%", "%%")
 
 
 def _literal(value: str) -> str:

@@ -14,7 +14,7 @@ from cdcworker.connectors.api.small_source import FieldType
 from cdcworker.connectors.query_source.database import Mark, Order, QueryColumn, QueryRequest, QueryRow
 from cdcworker.connectors.query_source.errors import refused, too_slow
 from cdcworker.connectors.query_source.files import path_of, require_file
-from cdcworker.connectors.query_source.statements import ALIAS, QueryTable
+from cdcworker.connectors.query_source.statements import ALIAS, QueryTable, quoted
 from cdcworker.schemas.errors import CdcError
 
 LOCKED_S: Final = 5.0
@@ -52,14 +52,14 @@ class SqliteSession:
 
     def __init__(self, session: sqlite3.Connection) -> None:
         self._session = session
-        self._table = QueryTable(f"temp.{ALIAS}", _quoted)
+        self._table = QueryTable(f"temp.{ALIAS}", quoted)
         self.columns: Sequence[QueryColumn] = [
             QueryColumn(name, kind.upper(), found := _type(kind.upper()), _ORDERS.get(found, ""))
             for _, name, kind, *_ in session.execute(f"pragma table_info({ALIAS})")
         ]
 
     def has_unplaced(self, column: str) -> bool:
-        text = self._table.some(f"{_quoted(column)} is null")
+        text = self._table.some(f"{quoted(column)} is null")
         return self._session.execute(text).fetchone() is not None
 
     def rows(self, limit: int, column: str = "", low: Mark | None = None) -> Iterator[QueryRow]:
@@ -88,10 +88,6 @@ def _value(value: Any, column: QueryColumn) -> Any:
     if column.type == "string" and isinstance(value, int | float):
         return repr(value)
     return value
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _explained(error: sqlite3.Error) -> CdcError:

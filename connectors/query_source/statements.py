@@ -37,6 +37,11 @@ class QueryTable:
         return f"select 1 from {self.table} where {condition} limit 1"
 
 
+def quoted(name: str) -> str:
+    """Returns a name in the quotes of the standard."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def derived(query: str) -> str:
     """Returns a query as a table in brackets. A comment at its end does not reach the bracket."""
     return f"(\n{query.strip().removesuffix(';')}\n) as {ALIAS}"
