@@ -10,10 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from cdcworker.schemas.change import JsonObject
+from cdcworker.schemas.change import Avro, JsonObject
 
 FieldType = Literal["string", "int64", "float64", "boolean", "bytes", "timestamp", "json"]
 """What a field holds: `str`, `int`, `float`, `bool`, `bytes`, a `datetime` with a zone, or any value that JSON has."""
+
+
+@dataclass(frozen=True, slots=True)
+class AvroType:
+    """The type of a field whose values are as Avro writes them: of a source that knows its types as exactly as this. `avro` is the
+    schema with Connect's attributes; whether it may be null follows from the table's key."""
+
+    avro: Avro
+
+
 RowOp = Literal["c", "u", "d", "r"]
 """What has happened to a row: it was made, it is as it is now (whether it was there before is not known), it is gone, or it was
 there when everything was read for the first time."""
@@ -24,7 +34,7 @@ class SourceField:
     """One field of a table's rows. A field that is no part of the key may be null."""
 
     name: str
-    type: FieldType = "string"
+    type: FieldType | AvroType = "string"
 
 
 @dataclass(frozen=True, slots=True)

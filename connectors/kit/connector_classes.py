@@ -114,6 +114,7 @@ def _source_definition(name: str, plugin: SourcePlugin) -> ConfigDef:
             **converters.ACCEPTED,
             "name": "",
             "connector.class": "",
+            **{key.former: f"Counts as {key.name}." for key in plugin.keys if key.former},
             "errors.tolerance": "A record that cannot be written halts the task.",
         },
         check=check,

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from cdcworker.connectors.api.plugin_errors import FAILED, RECORD_REFUSED
-from cdcworker.connectors.api.small_source import FieldType, SourceField, SourceTable
+from cdcworker.connectors.api.small_source import AvroType, FieldType, SourceField, SourceTable
 from cdcworker.connectors.capture.avro_types import connect
 from cdcworker.connectors.kit.source_block import source_schema
 from cdcworker.schemas.change import Avro, Column, Row, Table
@@ -97,12 +97,13 @@ class RowShape:
             )
         if missing := [name for name in table.key if name not in names]:
             raise _wrong(table.name, f"the key names fields that the table does not have: {len(missing)}")
-        if unknown := sorted({field.type for field in fields} - set(_WRITERS)):
+        if unknown := sorted({str(field.type) for field in fields if not _is_known(field.type)}):
             raise _wrong(table.name, f"there are no fields of type {', '.join(unknown)}")
         columns = tuple(_column(field, is_key=field.name in table.key) for field in fields)
         if len({column.column_id for column in columns}) != len(columns):
             raise _wrong(table.name, "two names of fields have the same number: rename one of them")
-        self._writers = [(field.name, _WRITERS[field.type], field.name in table.key) for field in fields]
+        self._writers = [(field.name, _writer(field.type), field.name in table.key) for field in fields]
+        self._types = {field.name: field.type for field in fields}
         self._known = frozenset(names)
         path, key = (namespace, table.name), tuple(names.index(name) for name in table.key)
         self.table = Table(path, _number_of(table.name), columns, key, source_schema(f"cdcworker.{namespace}"))
@@ -125,11 +126,8 @@ class RowShape:
         try:
             return write(value)
         except (TypeError, ValueError, OverflowError, RecursionError):
-            text = "a key is null" if value is None else f"a value is no {self._type_of(name)}: {type(value).__name__}"
+            text = "a key is null" if value is None else f"a value is no {self._types[name]}: {type(value).__name__}"
             raise self._refused(text, name) from None
-
-    def _type_of(self, name: str) -> str:
-        return next(kind for kind, write in _WRITERS.items() for each in self._writers if each[:2] == (name, write))
 
     def _refused(self, text: str, field: str) -> CdcError:
         where: dict[str, str | int] = {"table": ".".join(self.table.path)}
@@ -150,9 +148,22 @@ def shapes_of(namespace: str, tables: Sequence[SourceTable]) -> Mapping[str, Row
     return found
 
 
+def _is_known(kind: FieldType | AvroType) -> bool:
+    return isinstance(kind, AvroType) or kind in _WRITERS
+
+
+def _writer(kind: FieldType | AvroType) -> Callable[[Any], Any]:
+    return _same if isinstance(kind, AvroType) else _WRITERS[kind]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
 def _column(field: SourceField, *, is_key: bool) -> Column:
     # The number follows from the name: fields may be added and moved, and a warehouse knows the others again.
-    return Column(field.name, _AVRO[field.type], optional=not is_key, column_id=_number_of(field.name))
+    avro = field.type.avro if isinstance(field.type, AvroType) else _AVRO[field.type]
+    return Column(field.name, avro, optional=not is_key, column_id=_number_of(field.name))
 
 
 def _number_of(name: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import BufferedReader
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from pymysql import _auth
 from pymysql.connections import Connection as PlainConnection
 from pymysql.connections import MySQLResult
 from pymysql.constants import COMMAND, CR
+from pymysql.protocol import FieldDescriptorPacket
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 PACKET_BYTES: Final = 256 * 1024
@@ -79,6 +80,8 @@ class Connection(PlainConnection):  # type: ignore[misc]
 
     rows: Iterable[bytes] = ()
     _auth_plugin_name: str
+    decoders: Any
+    use_unicode: Any
     server: Any = None
     """What kind of server it is, in the words of whoever opened the connection."""
 
@@ -102,7 +105,12 @@ class Connection(PlainConnection):  # type: ignore[misc]
         self._result = None
         result = _Result(self)
         if unbuffered:
-            result.init_unbuffered_query()
+            try:
+                result.init_unbuffered_query()
+            except BaseException:
+                # There are no rows to wait for.
+                result.unbuffered_active = False
+                raise
         else:
             result.read()
         self._result = result
@@ -136,6 +144,22 @@ class Connection(PlainConnection):  # type: ignore[misc]
         head.unbuffered_active = False
         self._sock.settimeout(self._read_timeout)
         return self._rfile, self._next_seq_id
+
+    def stream(self, statement: str) -> tuple[Sequence[FieldDescriptorPacket], Iterator[tuple[bytes | None, ...]]]:
+        """Executes a statement that returns rows. Returns the descriptions of its columns, and the rows as the server's texts, one by
+        one; who does not read them to the end closes the connection."""
+        self.decoders, self.use_unicode = {}, False
+        self.query(statement, unbuffered=True)
+        result = self._result
+        if result is None or not result.unbuffered_active:
+            raise pymysql.err.OperationalError(CR.CR_COMMANDS_OUT_OF_SYNC, "the statement returns no rows")
+        return result.fields, iter(result._read_rowdata_packet_unbuffered, None)
+
+    def close(self) -> None:
+        if self._result is not None:
+            # Rows that nobody has read are not waited for.
+            self._result.unbuffered_active = False
+        super().close()
 
     def do(self, statement: str | bytes, parameters: Parameters | None = None) -> int:
         """Executes a statement and returns how many rows it changed."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from cdcworker.connectors.api.kit import ConfigKey, between, matches, one_of
+from cdcworker.connectors.query_source.address import FileAddress, parsed, problem
 
 GROUP: Final = "Query"
 MODES: Final = ("incrementing", "timestamp", "diff")
@@ -14,7 +15,6 @@ COLUMN_KEYS: Final[Mapping[str, str]] = {
     "incrementing": "incrementing.column.name",
     "timestamp": "timestamp.column.name",
 }
-_URL: Final = re.compile(r"jdbc:sqlite:(?:file:)?(/[^?#\0]+)")
 _SELECT: Final = re.compile(r"\s*(select|with|values)\b", re.IGNORECASE)
 _ELSEWHERE: Final = {
     "table.whitelist": "one connector runs one query: write `select * from TABLE` into `query`, and the name of its topic into query.table",
@@ -26,24 +26,6 @@ _ELSEWHERE: Final = {
     "db.timezone": "times are written as the database has them",
 }
 """Keys of Confluent's that are not done, and what there is instead."""
-
-
-def path_of(url: str) -> str:
-    """Returns the path of the file that an address names. ValueError for another one."""
-    found = _URL.fullmatch(url)
-    if found is None:
-        raise ValueError(
-            "expects jdbc:sqlite:/PATH, with a path that begins with /; other databases cannot be read yet"
-        )
-    return found[1]
-
-
-def _url(value: str) -> str | None:
-    try:
-        path_of(value)
-    except ValueError as problem:
-        return str(problem)
-    return None
 
 
 def _query(value: str) -> str | None:
@@ -64,8 +46,18 @@ def _refusal(reason: str) -> Any:
 
 KEYS: Final = (
     ConfigKey(
-        "connection.url", required=True, importance="HIGH", group=GROUP, validator=_url, connects=True,
-        doc="The SQLite file, as jdbc:sqlite:/PATH, in one of the folders of the worker's `file.connector.paths`. It is only read.",
+        "connection.url", required=True, importance="HIGH", group=GROUP, validator=problem, connects=True,
+        doc="The database, which is only read: jdbc:postgresql://HOST:PORT/DATABASE, jdbc:mysql:// or jdbc:mariadb://, with the parameters"
+        " sslmode, sslrootcert and currentSchema; or a file, as jdbc:sqlite:/PATH or jdbc:duckdb:/PATH, in one of the folders of the"
+        " worker's `file.connector.paths`. It holds no login.",
+    ),
+    ConfigKey(
+        "connection.username", importance="HIGH", group=GROUP, former="connection.user", connects=False, of_server=True,
+        doc="The user that reads. Of a server it is needed.",
+    ),
+    ConfigKey(
+        "connection.password", "PASSWORD", importance="HIGH", group=GROUP, connects=False,
+        doc="Its password; best a reference such as ${file:/path:key}.",
     ),
     ConfigKey(
         "query", required=True, importance="HIGH", group=GROUP, validator=_query,
@@ -90,7 +82,8 @@ KEYS: Final = (
     ),
     ConfigKey(
         "timestamp.column.name", group=GROUP,
-        doc="The column of the result with the time of the last change, as text in UTC of the form YYYY-MM-DD HH:MM:SS.",
+        doc="The column of the result with the time of the last change: a timestamp; of SQLite text in UTC of the form"
+        " YYYY-MM-DD HH:MM:SS.",
     ),
     ConfigKey(
         "query.lookback", "INT", 0, group=GROUP, validator=between(0, 2_000_000_000),
@@ -110,6 +103,13 @@ KEYS: Final = (
 
 def check(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """Yields keys with what is wrong with them together."""
+    is_file = isinstance(parsed(config["connection.url"]), FileAddress)
+    if is_file:
+        for key in ("connection.username", "connection.password"):
+            if config[key]:
+                yield key, "has no meaning for a file"
+    elif not config["connection.username"]:
+        yield "connection.username", "is needed: a server asks who reads"
     mode = config["mode"]
     for name_of, key in COLUMN_KEYS.items():
         if mode == name_of and not config[key]:

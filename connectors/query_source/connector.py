@@ -10,5 +10,5 @@ from cdcworker.connectors.kit.connector_classes import source_class
 from cdcworker.connectors.query_source.config import KEYS, check
 from cdcworker.connectors.query_source.source import QueryRows
 
-PLUGIN: Final = SourcePlugin(QueryRows, keys=KEYS, check=check, title="Rows of a query of a SQLite file")
+PLUGIN: Final = SourcePlugin(QueryRows, keys=KEYS, check=check, title="Rows of a query, run again and again")
 QuerySource = source_class("query", version(), PLUGIN)

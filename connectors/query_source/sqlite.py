@@ -1,91 +1,73 @@
-"""Queries of a SQLite file, which is opened anew for each of them, and only to be read."""
+"""Queries of a SQLite file, which is opened anew for each look at it, and only to be read."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
-import stat
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from cdcworker.connectors.api.plugin_errors import Misconfigured, Unavailable
+from cdcworker.connectors.api.plugin_errors import Unavailable
 from cdcworker.connectors.api.small_source import FieldType
-from cdcworker.connectors.query_source.database import QUERY_REFUSED, QUERY_TOO_SLOW, QueryColumn
+from cdcworker.connectors.query_source.database import Mark, Order, QueryColumn, QueryRequest, QueryRow
+from cdcworker.connectors.query_source.errors import refused, too_slow
+from cdcworker.connectors.query_source.files import path_of, require_file
+from cdcworker.connectors.query_source.statements import ALIAS, QueryTable, quoted
 from cdcworker.schemas.errors import CdcError
 
-_VIEW: Final = "temp.cdcworker_rows"
 LOCKED_S: Final = 5.0
 STEPS: Final = 10_000
 """After so many steps of a statement its time is looked at."""
 _BUSY: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_IOERR")
+_ORDERS: Final[dict[FieldType, Order]] = {"int64": "number", "string": "time"}
 
 
 class SqliteDatabase:
-    """One file. `path` is one that the worker lets connectors read."""
+    """One file."""
 
-    def __init__(self, path: Path, query: str, timeout_s: float) -> None:
-        self._path = path
-        self._query = query
-        self._timeout_s = timeout_s
-        self._columns: Sequence[QueryColumn] = ()
-
-    def columns(self) -> Sequence[QueryColumn]:
-        with self._opened() as session:
-            self._columns = _columns(session)
-        return self._columns
-
-    def rows(self, limit: int, column: str = "", low: int | str | None = None) -> Sequence[Sequence[Any]]:
-        name = _quoted(column)
-        where = f" where {name} >= ?" if low is not None else ""
-        order = f" order by {name}" if column else ""
-        text = f"select * from {_VIEW}{where}{order} limit ?"
-        with self._opened() as session:
-            if _columns(session) != self._columns:
-                raise Misconfigured(
-                    "the query has other columns than when the task began: start the task again", key="query"
-                )
-            found = session.execute(text, (*(() if low is None else (low,)), limit))
-            return [
-                [_value(value, each) for value, each in zip(row, self._columns, strict=True)]
-                for row in found
-            ]  # fmt: skip
-
-    def has_null(self, column: str) -> bool:
-        with self._opened() as session:
-            text = f"select 1 from {_VIEW} where {_quoted(column)} is null limit 1"
-            return session.execute(text).fetchone() is not None
+    def __init__(self, request: QueryRequest) -> None:
+        self._path = path_of(request)
+        self._query = request.query
+        self._timeout_s = request.timeout_s
 
     @contextlib.contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
-        self._require_file()
+    def session(self) -> Iterator[SqliteSession]:
+        require_file(self._path)
         deadline = time.monotonic() + self._timeout_s
         try:
             uri = f"file:{quote(str(self._path))}?mode=ro"
             with contextlib.closing(sqlite3.connect(uri, LOCKED_S, uri=True, isolation_level=None)) as session:
                 session.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
                 # A view takes one statement, and none but a SELECT; it names the columns with the types they are declared with.
-                session.execute(f"create temp view cdcworker_rows as {self._query}")
-                yield session
+                session.execute(f"create temp view {ALIAS} as {self._query}")
+                yield SqliteSession(session)
         except sqlite3.Error as error:
             raise _explained(error) from None
 
-    def _require_file(self) -> None:
-        try:
-            found = os.lstat(self._path)
-        except OSError as error:
-            raise Unavailable(f"the file cannot be read ({type(error).__name__})", key="connection.url") from None
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-            raise Misconfigured("is no regular file, a link, or has a second name", key="connection.url")
 
+class SqliteSession:
+    """A session in which the query is a view."""
 
-def _columns(session: sqlite3.Connection) -> Sequence[QueryColumn]:
-    return [
-        QueryColumn(name, _type(kind.upper())) for _, name, kind, *_ in session.execute("pragma table_info(cdcworker_rows)")
-    ]  # fmt: skip
+    def __init__(self, session: sqlite3.Connection) -> None:
+        self._session = session
+        self._table = QueryTable(f"temp.{ALIAS}", quoted)
+        self.columns: Sequence[QueryColumn] = [
+            QueryColumn(name, kind.upper(), found := _type(kind.upper()), _ORDERS.get(found, ""))
+            for _, name, kind, *_ in session.execute(f"pragma table_info({ALIAS})")
+        ]
+
+    def has_unplaced(self, column: str) -> bool:
+        text = self._table.some(f"{quoted(column)} is null")
+        return self._session.execute(text).fetchone() is not None
+
+    def rows(self, limit: int, column: str = "", low: Mark | None = None) -> Iterator[QueryRow]:
+        text = self._table.rows("*", "?", column, "" if low is None else "?")
+        place = [each.name for each in self.columns].index(column) if column else None
+        for row in self._session.execute(text, (*(() if low is None else (low,)), limit)):
+            values = [_value(value, each) for value, each in zip(row, self.columns, strict=True)]
+            yield QueryRow(values, None if place is None else values[place])
 
 
 def _type(kind: str) -> FieldType:
@@ -108,16 +90,11 @@ def _value(value: Any, column: QueryColumn) -> Any:
     return value
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _explained(error: sqlite3.Error) -> CdcError:
     """Returns the error without the database's text, but for that about a name of the query."""
     name = getattr(error, "sqlite_errorname", "") or type(error).__name__
     if name.startswith("SQLITE_INTERRUPT"):
-        return CdcError(QUERY_TOO_SLOW, "the query was ended", where={"key": "query.timeout.ms"})
+        return too_slow()
     if name.startswith(_BUSY):
         return Unavailable(f"the file cannot be read now ({name})")
-    text = str(error) if str(error).startswith("no such ") else name
-    return CdcError(QUERY_REFUSED, f"the database refuses the query: {text}", where={"key": "query"})
+    return refused(str(error) if str(error).startswith("no such ") else name)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import Any, Final
 
 from cdcworker.connectors.api.plugin_errors import RecordRefused
 from cdcworker.connectors.kit.list_comparison import digest, digests_of
+from cdcworker.connectors.query_source.database import Mark, QueryRow
 from cdcworker.schemas.change import JsonObject
 from cdcworker.schemas.errors import CdcError, declare
 
@@ -24,7 +23,6 @@ WINDOW_TOO_LARGE: Final = declare(
 WINDOW_ROWS_MAX: Final = 3_000
 """So many rows are remembered: the position is bounded."""
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?")
-Mark = int | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,32 +65,55 @@ def moment(value: Any) -> datetime:
     raise RecordRefused("a value of timestamp.column.name is no time of the form YYYY-MM-DD HH:MM:SS")
 
 
-def behind(window: Window, rows: Sequence[Sequence[Any]], place: int, lookback: int) -> tuple[Window, Sequence[bool]]:
-    """Returns the window behind rows, which are all from its `low` on in order, and which of them are news. `place` is that of the
-    cursor column. CdcError for more rows than a position has room for, RecordRefused for a value without a place."""
-    if not rows:
-        return window, []
-    order = [_order(row[place], window.high) for row in rows]
-    if any(after < before for before, after in pairwise(order)):
-        raise RecordRefused("values of the cursor column are of several forms: they have no order")
-    counts = Counter[str]()
-    marks: list[str] = []
-    for row in rows:
-        mark = digest(row)
-        counts[mark] += 1
+class Reading:
+    """Rows as they come, from `Window.low` on in the order of the cursor column."""
+
+    def __init__(self, window: Window, lookback: int) -> None:
+        self._window = window
+        self._lookback = lookback
+        self._counts = Counter[str]()
+        self._marks: list[str] = []
+        self._order: list[Any] = []
+        self._last: Any = None
+
+    @property
+    def count(self) -> int:
+        """How many rows have come."""
+        return len(self._order)
+
+    def take(self, row: QueryRow) -> bool:
+        """Returns whether a row is news. RecordRefused for a value of the cursor column without a place."""
+        at = _order(row.mark, self._window.high)
+        if self._order and at < self._order[-1]:
+            raise RecordRefused("values of the cursor column are of several forms: they have no order")
+        mark = digest(row.values)
+        self._counts[mark] += 1
         # Rows that are equal in all columns are told apart by their number.
-        marks.append(mark if counts[mark] == 1 else digest([mark, counts[mark]]))
-    top = rows[-1][place]
-    high = top if window.high is None or order[-1] >= _order(window.high, top) else window.high
-    low = Window(high).low(lookback)
-    assert low is not None
-    edge = _order(low, high)
-    seen = frozenset(mark for mark, at in zip(marks, order, strict=True) if at >= edge)
-    if len(seen) > WINDOW_ROWS_MAX:
-        raise CdcError(
-            WINDOW_TOO_LARGE, f"there are more than {WINDOW_ROWS_MAX} of them", where={"key": "query.lookback"}
-        )
-    return Window(high, seen), [mark not in window.seen for mark in marks]
+        mark = mark if self._counts[mark] == 1 else digest([mark, self._counts[mark]])
+        self._marks.append(mark)
+        self._order.append(at)
+        self._last = row.mark
+        return mark not in self._window.seen
+
+    def after(self, *, whole: bool) -> Window:
+        """Returns the window behind the rows; `whole`: there are no more of them. CdcError for more rows than a position has room for."""
+        before = self._window
+        if not self._order:
+            return before
+        is_ahead = before.high is None or self._order[-1] >= _order(before.high, self._last)
+        high = self._last if is_ahead else before.high
+        low = Window(high).low(self._lookback)
+        assert low is not None
+        edge = _order(low, high)
+        seen = frozenset(mark for mark, at in zip(self._marks, self._order, strict=True) if at >= edge)
+        if not whole and not is_ahead:
+            # Rows behind the last one were read before.
+            seen |= before.seen
+        if len(seen) > WINDOW_ROWS_MAX:
+            raise CdcError(
+                WINDOW_TOO_LARGE, f"there are more than {WINDOW_ROWS_MAX} of them", where={"key": "query.lookback"}
+            )
+        return Window(high, seen)
 
 
 def _order(value: Any, other: Mark | None) -> Any:

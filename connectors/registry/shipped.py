@@ -82,7 +82,7 @@ PLUGINS: Final = (
         "source",
         "cdcworker.connectors.query_source.connector:QuerySource",
         ("io.confluent.connect.jdbc.JdbcSourceConnector", "JdbcSourceConnector", "JdbcSource"),
-        "Rows of a query of a SQLite file",
+        "Rows of a query, run again and again",
     ),
     Plugin(
         "http-sink",

@@ -144,6 +144,7 @@ def test_there_are_pairs_of_every_connector_that_has_secrets():
         "nats",
         "opensearch",
         "postgres",
+        "query",
         "redis",
         "s3",
         "spark",

@@ -177,6 +177,7 @@ BY_KIND: Final[Mapping[tuple[str, str], str]] = {
     ("postgres", "transient"): SOURCE,
     ("query", "config"): QUERY,
     ("query", "data"): QUERY,
+    ("query", "environment"): QUERY,
     ("quickstart", "config"): NOT_STARTED,
     ("quickstart", "environment"): "Everything that it made is in one folder of its own, which goes when it ends.",
     ("rest", "config"): NOTHING_DONE,

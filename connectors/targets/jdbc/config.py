@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from cdcworker.connectors import jdbc_url
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, between, matches, one_of, one_of_any_case
 from cdcworker.connectors.record_sink.config import config_def
-from cdcworker.connectors.targets.jdbc import url
 from cdcworker.connectors.targets.jdbc.naming import template_problem
 
 DEBEZIUM: Final = ("io.debezium.connector.jdbc.JdbcSinkConnector",)
@@ -29,7 +29,7 @@ _UTC: Final = ("utc", "etc/utc", "gmt", "z")
 def _connection_keys() -> Iterable[ConfigKey]:
     group = "Connection"
     yield ConfigKey(
-        "connection.url", required=True, importance="HIGH", group=group, validator=url.problem, connects=True,
+        "connection.url", required=True, importance="HIGH", group=group, validator=jdbc_url.problem, connects=True,
         doc="The database: jdbc:postgresql://HOST:PORT/DATABASE, jdbc:mysql:// or jdbc:mariadb://. Parameters: sslmode, sslrootcert,"
         " currentSchema. It holds no login.",
     )  # fmt: skip
@@ -169,7 +169,7 @@ def _checks(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     if config["schema.evolution"] and config["auto.create"] is not None:
         yield "auto.create", "takes the place of schema.evolution: set one of them"
     wanted = {"postgres": "PostgreSqlDatabaseDialect", "mysql": "MySqlDatabaseDialect"}
-    if config["dialect.name"] and config["dialect.name"] != wanted[url.parsed(config["connection.url"]).kind]:
+    if config["dialect.name"] and config["dialect.name"] != wanted[jdbc_url.parsed(config["connection.url"]).kind]:
         yield "dialect.name", "is another database's than that of connection.url"
 
 

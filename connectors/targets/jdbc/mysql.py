@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pymysql
+from cdcworker.connectors.jdbc_url import Address
 from cdcworker.connectors.mysql_client.error_numbers import number_of
 from cdcworker.connectors.mysql_client.login import Login
 from cdcworker.connectors.sink_errors import TARGET_LOCKED, TARGET_UNREACHABLE, TARGET_VALUE
@@ -21,7 +22,6 @@ from cdcworker.connectors.targets.jdbc.mysql_values import Literal, literal_of, 
 from cdcworker.connectors.targets.jdbc.naming import TableName
 from cdcworker.connectors.targets.jdbc.rules import WriteRules
 from cdcworker.connectors.targets.jdbc.shapes import Row, RowShape
-from cdcworker.connectors.targets.jdbc.url import Address
 from cdcworker.connectors.warehouses.mysql import connection as warehouse_connection
 from cdcworker.connectors.warehouses.mysql import found_tables, statements, types
 from cdcworker.connectors.warehouses.mysql.errors import from_pymysql, of_alter

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
+from cdcworker.connectors.jdbc_url import Address, conninfo
 from cdcworker.connectors.sink_errors import TARGET_RIGHTS, TARGET_UNREACHABLE, TARGET_VALUE, from_psycopg
 from cdcworker.connectors.targets.jdbc.changes import SHAPES_MAX, Places, Rows
 from cdcworker.connectors.targets.jdbc.errors import TABLE_UNFIT, values_made
@@ -17,7 +18,6 @@ from cdcworker.connectors.targets.jdbc.naming import TableName
 from cdcworker.connectors.targets.jdbc.postgres_values import Column, column_text
 from cdcworker.connectors.targets.jdbc.rules import WriteRules
 from cdcworker.connectors.targets.jdbc.shapes import Row, RowShape
-from cdcworker.connectors.targets.jdbc.url import Address
 from cdcworker.connectors.warehouses.postgres import connection as warehouse_connection
 from cdcworker.connectors.warehouses.postgres import found_tables, statements, type_conflicts
 from cdcworker.connectors.warehouses.source_types import parse_type
@@ -98,7 +98,7 @@ class PostgresDatabase:
     def connection(self) -> Connection:
         if self._connection is None or self._connection.closed:
             self.close()
-            made = warehouse_connection.opened(warehouse_connection.judged(self._conninfo()))
+            made = warehouse_connection.opened(warehouse_connection.judged(conninfo(self._address, *self._login)))
             for statement in SESSION:
                 made.execute(statement)
             self._connection = made
@@ -147,16 +147,6 @@ class PostgresDatabase:
         found = self.connection.one(_MAY_CREATE)
         if not found or not found[0]:
             raise CdcError(TARGET_RIGHTS, f"the user may not create tables in the schema {SCHEMA}, nor create it")
-
-    def _conninfo(self) -> str:
-        from psycopg.conninfo import make_conninfo
-
-        address = self._address
-        more = {"sslrootcert": address.sslrootcert} if address.sslrootcert else {}
-        return make_conninfo(
-            host=",".join(address.hosts), port=",".join(map(str, address.ports)), dbname=address.database,
-            user=self._login[0], password=self._login[1], sslmode=address.sslmode, **more,
-        )  # fmt: skip
 
     # Tables
 

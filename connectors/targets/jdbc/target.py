@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from cdcworker.connectors import jdbc_url
 from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.api.record_target import MessageBatch, RecordBatch, TargetPlace, TargetRecord, WrittenMessages
 from cdcworker.connectors.config import tls_policy
 from cdcworker.connectors.record_sink.errors import RECORD_REFUSED
-from cdcworker.connectors.targets.jdbc import url
 from cdcworker.connectors.targets.jdbc.changes import ChangeReader, Rows, Step, Truncate, without_older
 from cdcworker.connectors.targets.jdbc.column_reader import Unsuited
 from cdcworker.connectors.targets.jdbc.database import Database
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 def open_database(config: Mapping[str, Any], rules: WriteRules) -> Database:
     """Returns the database of a parsed config; nothing is connected to yet."""
-    address = url.parsed(config["connection.url"])
+    address = jdbc_url.parsed(config["connection.url"])
     mode = f"sslmode={address.sslmode}"
     tls_policy.check("connection.url", mode, tls_policy.level_of(address.sslmode), address.hosts)
     password = config["connection.password"]

@@ -31,6 +31,10 @@ USERS_OWN = {
         "connectors/query_source/sqlite.py",
         "self._query",
     ): "the query that the source is to run; a view takes one SELECT and nothing else",
+    (
+        "connectors/query_source/statements.py",
+        "query",
+    ): "the same in brackets; it goes as one statement, within a transaction or a file that is only read",
 }
 """Texts of SQL that a config gives to be run, and what bounds them."""
 

@@ -15,7 +15,7 @@ from cdcworker.schemas.errors import CdcError
 from tests.unit.connectors.query_source.query_file import QueryFile
 
 SECRET = "s3cret-value"
-TIMES = {"mode": "timestamp", "timestamp.column.name": "at", "incrementing.column.name": None}
+TIMES = {"mode": "timestamp", "timestamp.column.name": "changed", "incrementing.column.name": None}
 DIFF = {"mode": "diff", "incrementing.column.name": None}
 
 
@@ -54,7 +54,7 @@ def problems(file, **more):
 
 
 def add(file, number, at, customer="c"):
-    file.run("insert into orders (id, customer, at) values (?, ?, ?)", number, customer, at)
+    file.run("insert into orders (id, customer, changed) values (?, ?, ?)", number, customer, at)
 
 
 def test_rows_behind_a_number_come_once(file):
@@ -116,7 +116,7 @@ def test_a_late_time_is_found_whatever_the_number_of_its_digits(file):
 def test_rows_that_are_equal_in_all_columns_come_each(file):
     for number in range(4):
         add(file, number, "2024-01-01 10:00:00", "same")
-    query = {"query": "select customer as id, at from orders", "query.key": None}
+    query = {"query": "select customer as id, changed from orders", "query.key": None}
     source = opened(file, **TIMES, **query)
     found, cursor = read_all(source)
     add(file, 4, "2024-01-01 10:00:00", "same")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct as packed
 
 import pytest
+from cdcworker.connectors import jdbc_url
 from cdcworker.connectors.api.record_target import TargetRecord
-from cdcworker.connectors.targets.jdbc import mysql_values, naming, postgres_values, url
+from cdcworker.connectors.targets.jdbc import mysql_values, naming, postgres_values
 from cdcworker.connectors.targets.jdbc.changes import ChangeReader, Rows, Truncate, without_older
 from cdcworker.connectors.targets.jdbc.config import CONFIG_DEF, CONFLUENT, DEBEZIUM
 from cdcworker.connectors.targets.jdbc.ledger import Partition, ends_of
@@ -64,22 +65,22 @@ def steps(records, **more):
 )  # fmt: skip
 def test_connection_strings_that_are_refused(text):
     assert wrong(connection__url=text) == {"connection.url"}
-    problem = url.problem(text)
+    problem = jdbc_url.problem(text)
     assert problem
     assert "u:p" not in problem
 
 
 def test_what_connection_strings_say():
-    found = url.parsed(
+    found = jdbc_url.parsed(
         "jdbc:postgresql://a,[::1]:6000/d%20b?sslmode=verify-full&sslrootcert=system&currentSchema=s&ApplicationName=x"
     )
     assert (found.hosts, found.ports, found.database, found.schema) == (("a", "::1"), (5432, 6000), "d b", "s")
     assert (found.sslmode, found.sslrootcert) == ("verify-full", "system")
-    mysql = url.parsed("jdbc:mysql://a/d?sslMode=VERIFY_IDENTITY&serverTimezone=UTC&rewriteBatchedStatements=true")
+    mysql = jdbc_url.parsed("jdbc:mysql://a/d?sslMode=VERIFY_IDENTITY&serverTimezone=UTC&rewriteBatchedStatements=true")
     assert (mysql.kind, mysql.ports, mysql.sslmode, mysql.schema) == ("mysql", (3306,), "verify-full", "d")
-    assert url.parsed("jdbc:postgresql://a/d?currentSchema=").schema == "public"
-    assert url.parsed("jdbc:postgresql://a/d?ssl=true").sslmode == "verify-full"
-    assert url.parsed("jdbc:mariadb://a/d?useSSL=false").sslmode == "disable"
+    assert jdbc_url.parsed("jdbc:postgresql://a/d?currentSchema=").schema == "public"
+    assert jdbc_url.parsed("jdbc:postgresql://a/d?ssl=true").sslmode == "verify-full"
+    assert jdbc_url.parsed("jdbc:mariadb://a/d?useSSL=false").sslmode == "disable"
 
 
 def test_keys_that_contradict_each_other_are_refused_by_name():

@@ -82,6 +82,17 @@ def problem(text: str) -> str | None:
     return None
 
 
+def conninfo(address: Address, user: str, password: str) -> str:
+    """Returns libpq's connection string, which holds the password: it is passed on and never logged."""
+    from psycopg.conninfo import make_conninfo
+
+    more = {"sslrootcert": address.sslrootcert} if address.sslrootcert else {}
+    return make_conninfo(
+        host=",".join(address.hosts), port=",".join(map(str, address.ports)), dbname=address.database,
+        user=user, password=password, sslmode=address.sslmode, **more,
+    )  # fmt: skip
+
+
 def _host(part: str, kind: Kind) -> tuple[str, int]:
     found = _HOST.fullmatch(part)
     if found is None or not 0 < int(found[2] or _PORTS[kind]) < 65_536:
