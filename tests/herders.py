@@ -7,7 +7,6 @@ import json
 import select
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

@@ -1,0 +1,178 @@
+"""One connection to the target cluster: a producer, the topics, and what the ledger says. Thrown away after any error of which nobody
+knows what it has left."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from cdcworker.connectors.api.record_target import TargetPlace
+from cdcworker.connectors.record_sink.errors import RECORD_REFUSED, SINK_FENCED
+from cdcworker.connectors.sink_engine.kafka.brokers import client_settings
+from cdcworker.connectors.targets.kafka.cluster import TargetCluster
+from cdcworker.connectors.targets.kafka.config import SERVERS
+from cdcworker.connectors.targets.kafka.errors import SAME_CLUSTER, as_target_error, error_of
+from cdcworker.connectors.targets.kafka.ledger import Copied, Entry, Ledger, LedgerReader, Owner, Record
+from cdcworker.connectors.targets.kafka.naming import TopicNames, names_of
+from cdcworker.connectors.targets.kafka.producer import Copy, CopyProducer, Written
+from cdcworker.connectors.targets.kafka.topics import CopiedTopics
+from cdcworker.schemas.errors import CdcError
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+ANSWER_S: Final = 10.0
+ID_PREFIX: Final = "cdcworker-mirror"
+
+
+class Session:
+    """Copies of one owner. One thread uses it."""
+
+    def __init__(self, place: TargetPlace, cancelled: threading.Event, held: Collection[str] = ()) -> None:
+        """Takes the producer's id over and reads the ledger. `held`: partitions that this owner has had. Raises CdcError."""
+        config = place.config
+        self._names: TopicNames = names_of(config)
+        cluster = TargetCluster(config)
+        admin, id = cluster.connect()
+        source = _cluster_id(place.kafka)
+        if id and source == id:
+            raise CdcError(SAME_CLUSTER, f"both are the cluster {id}", where={"key": SERVERS})
+        self._owner = Owner(place.epoch, f"{ID_PREFIX}:{source}:{place.writer or place.connector}")
+        self._settings = producer_settings(cluster.settings, config)
+        self._cancelled = cancelled
+        self.topics = CopiedTopics(place.kafka, admin, config, self._names)
+        self.topics.prepare_ledger(self._names.ledger)
+        self.ledger = Ledger(place.connector)
+        self._claimed: set[str] = set()
+        self._read = LedgerReader(cluster.settings, self._names.ledger, self.ledger)
+        try:
+            if held:
+                # Who has lost them is to know that before it takes the id from a newer owner.
+                self._read_on()
+                self._not_newer(held)
+            self._producer = CopyProducer(self._settings, self._owner.id, cancelled)
+            self._read_on()
+        except BaseException:
+            self._read.close()
+            raise
+
+    def close(self) -> None:
+        self._read.close()
+        self._producer.close()
+
+    # Owners
+
+    def claim(self, firsts: Mapping[str, int]) -> None:
+        """Makes partitions this owner's, of each the offset of the first record that it is given: what was refused before it does
+        not come again. CdcError `sink.fenced` where a newer owner has one."""
+        fresh = [partition for partition in firsts if partition not in self._claimed]
+        if not fresh:
+            return
+        self._not_newer(fresh)
+        others = {self.ledger.of(partition).owner.id for partition in fresh} - {"", self._owner.id}
+        records: list[Record] = []
+        for partition in fresh:
+            state = self.ledger.of(partition)
+            if state.owner != self._owner:
+                records.append(self.ledger.owner_record(partition, self._owner))
+        self._note(records)
+        # A former owner with another id may have taken it again meanwhile. From here on it finds the new owner when it does.
+        for other in sorted(others):
+            CopyProducer(self._settings, other, self._cancelled).close()
+        if others:
+            self._read_on()
+            self._not_newer(fresh)
+        for partition in fresh:
+            state = self.ledger.of(partition)
+            state.refused = frozenset(offset for offset in state.refused if offset >= firsts[partition])
+        self._claimed.update(fresh)
+
+    def _not_newer(self, partitions: Iterable[str]) -> None:
+        for partition in partitions:
+            if self.ledger.of(partition).owner.epoch > self._owner.epoch:
+                raise CdcError(SINK_FENCED, "a newer owner copies to the target cluster")
+
+    def _read_on(self) -> None:
+        try:
+            self._read.read_on()
+        except CdcError as error:
+            raise as_target_error(error) from error
+        self._not_newer(self._claimed)
+
+    # Copies
+
+    def is_new(self, copy: Copy) -> bool:
+        """Returns whether a record is not copied yet. CdcError for one that was refused before: what came behind it is there already."""
+        state = self.ledger.of(copy.place)
+        if copy.offset >= state.next_offset:
+            return True
+        if copy.offset in state.refused:
+            raise CdcError(RECORD_REFUSED, "the target cluster has refused the record before")
+        return False
+
+    def write(self, copies: Sequence[Copy], refused: Mapping[str, frozenset[int]]) -> None:
+        """Copies records that are new. `refused`: offsets of partitions that this owner has given up. Raises CdcError."""
+        for topic, partition in {(copy.source, copy.partition) for copy in copies}:
+            if self.topics.prepare(topic, partition):
+                self._producer.wait_for_partition(self._names.on_target(topic), partition)
+        named = {topic: self._names.on_target(topic) for topic in {copy.source for copy in copies}}
+
+        def noted(written: Written) -> list[Record]:
+            spans: dict[str, list[Copy]] = {}
+            for copy in copies:
+                spans.setdefault(copy.place, [copy, copy])[1] = copy
+            records = [self._entry(first, last, named[first.source], written) for first, last in spans.values()]
+            for partition in spans:
+                if given_up := refused.get(partition):
+                    known = self.ledger.of(partition).refused | given_up
+                    records.append(self.ledger.refused_record(partition, known))
+            return records
+
+        self._transact([(named[copy.source], copy) for copy in copies], noted)
+
+    def move(self, offsets: Mapping[str, int]) -> None:
+        """Sets the next offsets of partitions, as a person asks for it. Raises CdcError."""
+        self.claim(offsets)
+        self._note(
+            self.ledger.entry_record(partition, Entry(self.ledger.of(partition).next_batch, offset, offset - 1))
+            for partition, offset in offsets.items()
+        )
+
+    def _entry(self, first: Copy, last: Copy, topic: str, written: Written) -> Record:
+        state: Copied = self.ledger.of(first.place)
+        span = written.get((topic, first.partition), (-1, -1))
+        entry = Entry(state.next_batch, first.offset, last.offset, topic, first.partition, *span)
+        return self.ledger.entry_record(first.place, entry)
+
+    def _note(self, records: Iterable[Record]) -> None:
+        made = list(records)
+        if made:
+            self._transact([], lambda _: made)
+
+    def _transact(self, copies: Sequence[tuple[str, Copy]], noted: Any) -> None:
+        for record in self._producer.transact(copies, self._names.ledger, noted):
+            self.ledger.read(*record)
+
+
+def producer_settings(settings: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns those of a producer of copies, without its id."""
+    return {
+        **settings,
+        "enable.idempotence": True,
+        "acks": "all",
+        "linger.ms": 5,
+        "compression.type": config["target.compression.type"],
+        "batch.size": config["target.batch.size"],
+        "message.max.bytes": config["target.max.request.size"],
+        "transaction.timeout.ms": config["target.transaction.timeout.ms"],
+        "queue.buffering.max.messages": 200_000,
+        "queue.buffering.max.kbytes": 131_072,
+    }
+
+
+def _cluster_id(kafka: Mapping[str, str]) -> str:
+    """Returns the id of the cluster that is read. Raises CdcError."""
+    try:
+        return AdminClient({**client_settings(kafka), "log_level": 3}).list_topics(timeout=ANSWER_S).cluster_id or ""
+    except KafkaException as exc:
+        raise error_of(exc.args[0], "the cluster that is read does not answer") from exc
