@@ -13,6 +13,7 @@ from cdcworker.connectors.record_sink.config import config_def
 from cdcworker.connectors.targets.kafka.naming import DEFAULT, IDENTITY, PLACE, POLICIES, names_of
 
 BATCH_DEFAULT: Final = 10_000
+BATCH_BYTES_DEFAULT: Final = 8_388_608
 SERVERS: Final = "target.bootstrap.servers"
 PROTOCOL: Final = "target.security.protocol"
 _SERVER: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253}):(?P<port>[0-9]{1,5})")
@@ -145,6 +146,31 @@ def _topic_keys() -> Iterable[ConfigKey]:
     )  # fmt: skip
 
 
+def _group_keys() -> Iterable[ConfigKey]:
+    group = "Consumer groups"
+    yield ConfigKey(
+        "groups", "LIST", [], group=group, validator=regex_list,
+        doc="Regular expressions; what groups of which one matches the whole name have committed is translated. Default: none.",
+    )  # fmt: skip
+    yield ConfigKey(
+        "groups.exclude", "LIST", ["console-consumer-.*", "connect-.*", "__.*", "cdcworker-.*"], group=group,
+        validator=regex_list, doc="Regular expressions; groups that one of them matches are left out.",
+    )  # fmt: skip
+    yield ConfigKey(
+        "emit.checkpoints.enabled", "BOOLEAN", True, group=group,
+        doc="Whether translated offsets are written to the topic ALIAS.checkpoints.internal, in MirrorMaker's form.",
+    )  # fmt: skip
+    yield ConfigKey(
+        "emit.checkpoints.interval.seconds", "INT", 60, group=group, validator=between(1, 86_400),
+        doc="How often groups are looked at.",
+    )  # fmt: skip
+    yield ConfigKey(
+        "sync.group.offsets.enabled", "BOOLEAN", False, group=group,
+        doc="Whether translated offsets are committed on the target for the same groups, where they have no members there. They only go"
+        " forward.",
+    )  # fmt: skip
+
+
 def _checks(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield from tls_checks(config, "target.ssl.", "" if is_secure(config) else f"{PROTOCOL}={config[PROTOCOL]}")
     has_login = str(config[PROTOCOL]).startswith("SASL")
@@ -162,10 +188,11 @@ def _checks(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 CONFIG_DEF: Final[ConfigDef] = config_def(
-    [*_place_keys(), *_producer_keys(), *_topic_keys()],
+    [*_place_keys(), *_producer_keys(), *_topic_keys(), *_group_keys()],
     {
         "source.cluster.*": "Not needed: the worker's own Kafka is read.",
         "offset-syncs.topic.*": "Not written: the ledger has what it would hold.",
+        "sync.group.offsets.interval.seconds": "Offsets are committed as often as checkpoints are written.",
         "emit.heartbeats.*": "Heartbeats are not written.",
     },
     _checks,

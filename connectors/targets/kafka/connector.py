@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cdcworker.connectors.api.context import Config
+from cdcworker.connectors.api.context import Config, TaskContext
 from cdcworker.connectors.api.record_target import RecordTarget, TargetPlace
-from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets
+from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets, SinkSpec
 from cdcworker.connectors.config.definition import ConfigDef
 from cdcworker.connectors.record_sink.config import EngineSettings
 from cdcworker.connectors.record_sink.connector import RecordSink
-from cdcworker.connectors.targets.kafka.config import BATCH_DEFAULT, CONFIG_DEF
+from cdcworker.connectors.targets.kafka.config import BATCH_BYTES_DEFAULT, BATCH_DEFAULT, CONFIG_DEF
 from cdcworker.connectors.targets.kafka.naming import names_of
 from cdcworker.schemas import patterns
 
@@ -35,15 +35,27 @@ class KafkaSink(RecordSink):
         return BATCH_DEFAULT
 
     def engine(self, config: Mapping[str, Any], settings: EngineSettings) -> EngineSettings:
-        """One transactional producer copies all partitions of a task."""
+        """One transactional producer copies all partitions of a task, the more at a time since a transaction takes its time."""
         del config
-        return replace(settings, lanes=1)
+        size = settings.batch_bytes if "batch.max.bytes" in self._config else BATCH_BYTES_DEFAULT
+        return replace(settings, lanes=1, batch_bytes=size)
 
     def reader(self, config: Config, schemas: SharedSchemas) -> RecordReader:
         from cdcworker.connectors.record_sink.converters import unconverted
 
         del config, schemas
         return unconverted()
+
+    def run(self, spec: SinkSpec, context: TaskContext) -> None:
+        """Beside the task, offsets of consumer groups are translated where the config names some."""
+        config = self.config_def.parse(spec.config)
+        if not config["groups"]:
+            super().run(spec, context)
+            return
+        from cdcworker.connectors.targets.kafka.checkpoints import Checkpoints
+
+        with Checkpoints(spec, config):
+            super().run(spec, context)
 
     def split(self, tasks_max: int, topics: Sequence[str]) -> Sequence[Config]:
         config = self.config_def.parse(self._config)

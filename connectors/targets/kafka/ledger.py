@@ -61,6 +61,8 @@ class Entry:
     target_first: int = -1
     target_last: int = -1
     """-1: the broker has not told."""
+    count: int = 0
+    """How many records there are."""
 
 
 @dataclass(slots=True)
@@ -111,7 +113,7 @@ class Ledger:
         if entry.topic:
             value |= {"topic": entry.topic, "partition": entry.partition}
         if entry.target_first >= 0:
-            value["target"] = [entry.target_first, entry.target_last]
+            value |= {"target": [entry.target_first, entry.target_last], "count": entry.count}
         return self._record(partition, f"slot-{slot_of(entry.batch)}", value)
 
     def _record(self, partition: str, kind: str, value: Mapping[str, Any]) -> Record:
@@ -137,7 +139,8 @@ class Ledger:
             first, last = found["source"]
             target_first, target_last = found.get("target", (-1, -1))
             topic, partition = str(found.get("topic", "")), int(found.get("partition", 0))
-            entry = Entry(int(found["batch"]), first, last, topic, partition, target_first, target_last)
+            count = int(found.get("count", 0))
+            entry = Entry(int(found["batch"]), first, last, topic, partition, target_first, target_last, count)
             state.entries[slot_of(entry.batch)] = entry
 
 
@@ -158,7 +161,7 @@ class LedgerReader:
         self._topic = topic
         self._brokers = SinkBrokers(settings)
         own = {"group.id": "cdcworker-mirror-ledger", "enable.auto.commit": False, "isolation.level": "read_committed"}
-        more = {"auto.offset.reset": "error", "fetch.wait.max.ms": 10, "log_level": 3}
+        more = {"auto.offset.reset": "error", "queued.max.messages.kbytes": 1_024, "log_level": 3}
         self._reader = TopicReader({**settings, **own, **more}, [topic], {}, reports_ends=True)
 
     def read_on(self) -> None:

@@ -13,7 +13,7 @@ from cdcworker.connectors.sink_engine.kafka.brokers import client_settings
 from cdcworker.connectors.targets.kafka.cluster import TargetCluster
 from cdcworker.connectors.targets.kafka.config import SERVERS
 from cdcworker.connectors.targets.kafka.errors import SAME_CLUSTER, as_target_error, error_of
-from cdcworker.connectors.targets.kafka.ledger import Copied, Entry, Ledger, LedgerReader, Owner, Record
+from cdcworker.connectors.targets.kafka.ledger import Entry, Ledger, LedgerReader, Owner, Record
 from cdcworker.connectors.targets.kafka.naming import TopicNames, names_of
 from cdcworker.connectors.targets.kafka.producer import Copy, CopyProducer, Written
 from cdcworker.connectors.targets.kafka.topics import CopiedTopics
@@ -118,11 +118,11 @@ class Session:
         named = {topic: self._names.on_target(topic) for topic in {copy.source for copy in copies}}
 
         def noted(written: Written) -> list[Record]:
-            spans: dict[str, list[Copy]] = {}
+            by_place: dict[str, list[Copy]] = {}
             for copy in copies:
-                spans.setdefault(copy.place, [copy, copy])[1] = copy
-            records = [self._entry(first, last, named[first.source], written) for first, last in spans.values()]
-            for partition in spans:
+                by_place.setdefault(copy.place, []).append(copy)
+            records = [self._entry(together, named[together[0].source], written) for together in by_place.values()]
+            for partition in by_place:
                 if given_up := refused.get(partition):
                     known = self.ledger.of(partition).refused | given_up
                     records.append(self.ledger.refused_record(partition, known))
@@ -138,10 +138,11 @@ class Session:
             for partition, offset in offsets.items()
         )
 
-    def _entry(self, first: Copy, last: Copy, topic: str, written: Written) -> Record:
-        state: Copied = self.ledger.of(first.place)
+    def _entry(self, copies: Sequence[Copy], topic: str, written: Written) -> Record:
+        first, last = copies[0], copies[-1]
         span = written.get((topic, first.partition), (-1, -1))
-        entry = Entry(state.next_batch, first.offset, last.offset, topic, first.partition, *span)
+        batch = self.ledger.of(first.place).next_batch
+        entry = Entry(batch, first.offset, last.offset, topic, first.partition, *span, len(copies))
         return self.ledger.entry_record(first.place, entry)
 
     def _note(self, records: Iterable[Record]) -> None:

@@ -67,15 +67,24 @@ class CopiedTopics:
 
     def prepare_ledger(self, topic: str) -> None:
         """Makes the ledger's topic where it is not there. CdcError where one that is there loses records."""
+        if self.make(topic, 1, SETTINGS):
+            return
         try:
-            if topic not in self._target.list_topics(timeout=ANSWER_S).topics:
-                self._create(topic, 1, SETTINGS)
-                return
             policy = self._described(self._target, topic).get("cleanup.policy")
         except KafkaException as exc:
-            raise error_of(exc.args[0], "the ledger's topic cannot be made", topic=topic) from exc
+            raise error_of(exc.args[0], "the ledger's topic is not told", topic=topic) from exc
         if policy is not None and policy.value != "compact":
             raise CdcError(LEDGER_UNFIT, f"its cleanup.policy is {policy.value}", where={"topic": topic})
+
+    def make(self, topic: str, partitions: int, settings: Mapping[str, str]) -> bool:
+        """Makes a topic of the target cluster where it is not there; returns whether it was not. Raises CdcError."""
+        try:
+            if topic in self._target.list_topics(timeout=ANSWER_S).topics:
+                return False
+            self._create(topic, partitions, settings)
+        except KafkaException as exc:
+            raise error_of(exc.args[0], "a topic of the target cluster cannot be made", topic=topic) from exc
+        return True
 
     def _create(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
         made = NewTopic(name, partitions, self._config["replication.factor"], config=dict(settings))
