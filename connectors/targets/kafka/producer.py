@@ -79,7 +79,7 @@ class CopyProducer:
             self._flush()
             records = noted({place: _span(offsets) for place, offsets in self._written.items()})
             for key, value in records:
-                self._produce(ledger, 0, value, key, ())
+                self._producer.produce(ledger, value, key, 0)
             if failpoints.active:
                 failpoints.hit("mirror.before_commit")
             self._commit()
@@ -121,17 +121,23 @@ class CopyProducer:
         told = {*firsts.values(), *{place: number for number, place in enumerate(places)}.values()}
         for number, (topic, copy) in enumerate(copies):
             # Where the first and the last of a partition lie tells where those between them do.
-            more: dict[str, Any] = {"on_delivery": self._delivered} if number in told else {}
-            if copy.timestamp_ms > 0:
-                more["timestamp"] = copy.timestamp_ms
-            self._produce(topic, copy.partition, copy.value, copy.key, copy.headers, **more)
+            noted = self._delivered if number in told else None
+            self._produce(topic, copy, noted)
 
-    def _produce(
-        self, topic: str, partition: int, value: bytes | None, key: bytes | None, headers: Any, **more: Any
-    ) -> None:
+    def _produce(self, topic: str, copy: Copy, noted: Callable[[Any, Any], None] | None) -> None:
+        _, _, partition, _, key, value, headers, timestamp_ms = copy
         while True:
             try:
-                self._producer.produce(topic, value, key, partition, headers=list(headers), **more)
+                # Without a time, which is 0 here, the client takes that of the copy.
+                self._producer.produce(
+                    topic,
+                    value,
+                    key,
+                    partition,
+                    on_delivery=noted,
+                    timestamp=max(timestamp_ms, 0),
+                    headers=list(headers),
+                )
                 return
             except BufferError:
                 self._check()

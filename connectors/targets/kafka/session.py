@@ -101,14 +101,14 @@ class Session:
 
     # Copies
 
-    def is_new(self, copy: Copy) -> bool:
-        """Returns whether a record is not copied yet. CdcError for one that was refused before: what came behind it is there already."""
-        state = self.ledger.of(copy.place)
-        if copy.offset >= state.next_offset:
-            return True
-        if copy.offset in state.refused:
+    def fresh(self, copies: Sequence[Copy]) -> list[Copy]:
+        """Returns the records that are not copied yet. CdcError for one that was refused before: what came behind it is there already."""
+        states = {place: self.ledger.of(place) for place in {copy.place for copy in copies}}
+        ends = {place: state.next_offset for place, state in states.items()}
+        known = [copy for copy in copies if copy.offset < ends[copy.place]]
+        if any(copy.offset in states[copy.place].refused for copy in known):
             raise CdcError(RECORD_REFUSED, "the target cluster has refused the record before")
-        return False
+        return [copy for copy in copies if copy.offset >= ends[copy.place]] if known else list(copies)
 
     def write(self, copies: Sequence[Copy], refused: Mapping[str, frozenset[int]]) -> None:
         """Copies records that are new. `refused`: offsets of partitions that this owner has given up. Raises CdcError."""

@@ -97,7 +97,7 @@ class KafkaTarget:
         for copy in copies:
             self._firsts.setdefault(copy.place, copy.offset)
         session.claim({copy.place: self._firsts[copy.place] for copy in copies})
-        fresh = [copy for copy in copies if session.is_new(copy)]
+        fresh = session.fresh(copies)
         if fresh:
             session.write(fresh, {place: frozenset(offsets) for place, offsets in self._refused.items()})
             for place in {copy.place for copy in fresh}:
