@@ -27,6 +27,8 @@ from confluent_kafka.admin import AdminClient
 log = logging.getLogger(__name__)
 
 ANSWER_S: Final = 20.0
+END_S: Final = 3.0
+"""How long the end of a task waits for a request that runs."""
 SETTINGS: Final = {"cleanup.policy": "compact"}
 _HAS_MEMBERS: Final = frozenset(
     {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS}
@@ -74,7 +76,7 @@ class Checkpoints:
 
     def __exit__(self, *_: object) -> None:
         self._ending.set()
-        self._thread.join(ANSWER_S)
+        self._thread.join(END_S)
 
     def _run(self) -> None:
         every_s = self._config["emit.checkpoints.interval.seconds"]

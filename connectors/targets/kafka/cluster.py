@@ -63,9 +63,13 @@ class TargetCluster:
         doing = "the target cluster does not answer"
         try:
             admin = AdminClient({**self.settings, "error_cb": self._note})
+        except KafkaException as exc:
+            raise error_of(exc.args[0], "a client of the target cluster cannot be made") from exc
+        try:
             found = admin.list_topics(timeout=ANSWER_S)
         except KafkaException as exc:
             # A login that fails is told beside the request, which is not answered.
+            admin.poll(0)
             raise error_of(self._refused[0] if self._refused else exc.args[0], doing) from exc
         _judge(broker.host for broker in found.brokers.values())
         return admin, found.cluster_id or ""

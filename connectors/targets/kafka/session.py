@@ -40,11 +40,11 @@ class Session:
         self._owner = Owner(place.epoch, f"{ID_PREFIX}:{source}:{place.writer or place.connector}")
         self._settings = producer_settings(cluster.settings, config)
         self._cancelled = cancelled
-        self.topics = CopiedTopics(place.kafka, admin, config, self._names)
-        self.topics.prepare_ledger(self._names.ledger)
-        self.ledger = Ledger(place.connector)
+        self._topics = CopiedTopics(place.kafka, admin, config, self._names)
+        self._topics.prepare_ledger(self._names.ledger)
+        self._ledger = Ledger(place.connector)
         self._claimed: set[str] = set()
-        self._read = LedgerReader(cluster.settings, self._names.ledger, self.ledger)
+        self._read = LedgerReader(cluster.settings, self._names.ledger, self._ledger)
         try:
             if held:
                 # Who has lost them is to know that before it takes the id from a newer owner.
@@ -69,12 +69,12 @@ class Session:
         if not fresh:
             return
         self._not_newer(fresh)
-        others = {self.ledger.of(partition).owner.id for partition in fresh} - {"", self._owner.id}
+        others = {self._ledger.of(partition).owner.id for partition in fresh} - {"", self._owner.id}
         records: list[Record] = []
         for partition in fresh:
-            state = self.ledger.of(partition)
+            state = self._ledger.of(partition)
             if state.owner != self._owner:
-                records.append(self.ledger.owner_record(partition, self._owner))
+                records.append(self._ledger.owner_record(partition, self._owner))
         self._note(records)
         # A former owner with another id may have taken it again meanwhile. From here on it finds the new owner when it does.
         for other in sorted(others):
@@ -83,13 +83,13 @@ class Session:
             self._read_on()
             self._not_newer(fresh)
         for partition in fresh:
-            state = self.ledger.of(partition)
+            state = self._ledger.of(partition)
             state.refused = frozenset(offset for offset in state.refused if offset >= firsts[partition])
         self._claimed.update(fresh)
 
     def _not_newer(self, partitions: Iterable[str]) -> None:
         for partition in partitions:
-            if self.ledger.of(partition).owner.epoch > self._owner.epoch:
+            if self._ledger.of(partition).owner.epoch > self._owner.epoch:
                 raise CdcError(SINK_FENCED, "a newer owner copies to the target cluster")
 
     def _read_on(self) -> None:
@@ -103,7 +103,7 @@ class Session:
 
     def fresh(self, copies: Sequence[Copy]) -> list[Copy]:
         """Returns the records that are not copied yet. CdcError for one that was refused before: what came behind it is there already."""
-        states = {place: self.ledger.of(place) for place in {copy.place for copy in copies}}
+        states = {place: self._ledger.of(place) for place in {copy.place for copy in copies}}
         ends = {place: state.next_offset for place, state in states.items()}
         known = [copy for copy in copies if copy.offset < ends[copy.place]]
         if any(copy.offset in states[copy.place].refused for copy in known):
@@ -113,7 +113,7 @@ class Session:
     def write(self, copies: Sequence[Copy], refused: Mapping[str, frozenset[int]]) -> None:
         """Copies records that are new. `refused`: offsets of partitions that this owner has given up. Raises CdcError."""
         for topic, partition in {(copy.source, copy.partition) for copy in copies}:
-            if self.topics.prepare(topic, partition):
+            if self._topics.prepare(topic, partition):
                 self._producer.wait_for_partition(self._names.on_target(topic), partition)
         named = {topic: self._names.on_target(topic) for topic in {copy.source for copy in copies}}
 
@@ -124,8 +124,8 @@ class Session:
             records = [self._entry(together, named[together[0].source], written) for together in by_place.values()]
             for partition in by_place:
                 if given_up := refused.get(partition):
-                    known = self.ledger.of(partition).refused | given_up
-                    records.append(self.ledger.refused_record(partition, known))
+                    known = self._ledger.of(partition).refused | given_up
+                    records.append(self._ledger.refused_record(partition, known))
             return records
 
         self._transact([(named[copy.source], copy) for copy in copies], noted)
@@ -134,16 +134,16 @@ class Session:
         """Sets the next offsets of partitions, as a person asks for it. Raises CdcError."""
         self.claim(offsets)
         self._note(
-            self.ledger.entry_record(partition, Entry(self.ledger.of(partition).next_batch, offset, offset - 1))
+            self._ledger.entry_record(partition, Entry(self._ledger.of(partition).next_batch, offset, offset - 1))
             for partition, offset in offsets.items()
         )
 
     def _entry(self, copies: Sequence[Copy], topic: str, written: Written) -> Record:
         first, last = copies[0], copies[-1]
         span = written.get((topic, first.partition), (-1, -1))
-        batch = self.ledger.of(first.place).next_batch
+        batch = self._ledger.of(first.place).next_batch
         entry = Entry(batch, first.offset, last.offset, topic, first.partition, *span, len(copies))
-        return self.ledger.entry_record(first.place, entry)
+        return self._ledger.entry_record(first.place, entry)
 
     def _note(self, records: Iterable[Record]) -> None:
         made = list(records)
@@ -152,7 +152,7 @@ class Session:
 
     def _transact(self, copies: Sequence[tuple[str, Copy]], noted: Any) -> None:
         for record in self._producer.transact(copies, self._names.ledger, noted):
-            self.ledger.read(*record)
+            self._ledger.read(*record)
 
 
 def producer_settings(settings: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
