@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -68,6 +69,8 @@ class KafkaTarget:
         if self._session is not None:
             self._session.close()
             self._session = None
+            # Admin clients are in cycles: their threads would stay until Python looks for such by itself.
+            gc.collect()
 
     def check(self) -> Sequence[CheckFinding]:
         """Logs in; makes nothing."""
