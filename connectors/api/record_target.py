@@ -7,7 +7,7 @@ Any class with `write` is a target. Its abilities are asked by isinstance of the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from cdcworker.connectors.transforms.data import ConnectSchema, Header
@@ -84,6 +84,10 @@ class TargetPlace:
     """Its name; empty where nothing is to be written."""
     epoch: tuple[int, int] = (0, 0)
     """Task epoch and attempt of who writes, for a target that keeps what it has taken: a higher one is a newer owner's."""
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Client properties of the Kafka that is read, for a target that asks how its topics are made."""
+    writer: str = ""
+    """What every owner of the task is called, and nobody else: a transactional id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ class WrittenMessages:
 @runtime_checkable
 class WritesMessages(Protocol):
     """A target that can read what the topics hold by itself, in a faster way than record by record. It is asked where a config has
-    no transforms and its topics are Avro."""
+    no transforms, and its topics are Avro or are not read as anything."""
 
     def write_messages(self, batch: MessageBatch) -> WrittenMessages | None:
         """Writes a batch as `write` does, or returns None and has written nothing: then, and after a CdcError of kind `data`, the

@@ -19,7 +19,7 @@ from cdcworker.connectors.record_sink.config import BATCH_DEFAULT, LETTERS, Engi
 from cdcworker.connectors.sink_engine.kafka.written_tables import group_of
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.record_sink.converters import SharedSchemas
+    from cdcworker.connectors.record_sink.converters import RecordReader, SharedSchemas
     from cdcworker.connectors.record_sink.group_offsets import GroupClients
     from cdcworker.connectors.record_sink.lane import Lane, LaneParts
     from cdcworker.connectors.record_sink.ownership import Ownership
@@ -51,6 +51,12 @@ class RecordSink:
         """Returns what the engine is told, for a target whose own keys say what a batch is."""
         del config
         return settings
+
+    def reader(self, config: Config, schemas: SharedSchemas) -> RecordReader:
+        """Returns what reads records, for a target that takes their bytes as they are."""
+        from cdcworker.connectors.record_sink.converters import converted
+
+        return converted(wire_of(config, "key"), wire_of(config, "value"), schemas)
 
     # As a connector
 
@@ -138,7 +144,9 @@ class RecordSink:
         schemas = SchemaReader(spec.consumer, spec.schema_topic)
         try:
             place = self._place(config, context.file_roots, spec.state_dir)
-            place = replace(place, connector=spec.connector, epoch=spec.epoch)
+            place = replace(
+                place, connector=spec.connector, epoch=spec.epoch, kafka=spec.kafka, writer=spec.transactional_id
+            )
             parts = self._parts(spec, settings, place, schemas)
             return RecordSinkTask(spec.topics, parts, context), schemas
         except BaseException:
@@ -184,7 +192,6 @@ class RecordSink:
         ownership: Ownership,
         progress: Progress,
     ) -> LaneParts:
-        from cdcworker.connectors.record_sink.converters import RecordReader
         from cdcworker.connectors.record_sink.dead_letters import LetterForm
         from cdcworker.connectors.record_sink.lane import LaneParts
         from cdcworker.connectors.record_sink.unwrap import Unwrap, options_of
@@ -194,7 +201,7 @@ class RecordSink:
         name = f"{type(self).__module__}.{type(self).__qualname__}"
         return LaneParts(
             self.open_target(place),
-            RecordReader(wire_of(given, "key"), wire_of(given, "value"), schemas),
+            self.reader(given, schemas),
             whole_chain_of(given, lambda at: Unwrap(options_of(given, at))),
             settings,
             LetterForm(spec.connector, spec.task, settings.letter_headers, name),

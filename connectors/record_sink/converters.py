@@ -38,6 +38,7 @@ class Typed(NamedTuple):
 
 
 NOTHING: Final = Typed(None, None)
+_BYTES: Final = ConnectSchema("bytes", optional=True)
 
 
 class FindsSchemas(Protocol):
@@ -69,11 +70,12 @@ class ReadsValues(Protocol):
 class RecordReader:
     """Makes records of what Kafka holds. One thread uses it."""
 
-    def __init__(self, key: WireFormat, value: WireFormat, schemas: FindsSchemas) -> None:
-        self.schemas: FindsSchemas | None = None if key.json or value.json else schemas
-        """Where keys and values are both Avro, what finds their schemas."""
-        self._key = reader_of(key, schemas)
-        self._value = reader_of(value, schemas)
+    def __init__(self, key: ReadsValues, value: ReadsValues, schemas: FindsSchemas | None, *, plain: bool) -> None:
+        """`plain`: the target may take messages as Kafka holds them, with the schemas that `schemas` finds."""
+        self.schemas = schemas
+        self.is_plain = plain
+        self._key = key
+        self._value = value
 
     def read(self, message: Any) -> ConnectRecord:
         """Returns the record of a message. Raises CdcError of kind `data`, without values."""
@@ -89,6 +91,23 @@ class RecordReader:
             message.partition(),
             message.offset(),
         )
+
+
+def converted(key: WireFormat, value: WireFormat, schemas: FindsSchemas) -> RecordReader:
+    """Returns what reads records whose keys and values are written in these forms."""
+    return RecordReader(reader_of(key, schemas), reader_of(value, schemas), schemas, plain=not (key.json or value.json))
+
+
+def unconverted() -> RecordReader:
+    """Returns what reads keys and values as the bytes that they are."""
+    return RecordReader(BytesReader(), BytesReader(), None, plain=True)
+
+
+class BytesReader:
+    """Leaves bytes as they are."""
+
+    def read(self, data: bytes | None) -> Typed:
+        return NOTHING if data is None else Typed(_BYTES, data)
 
 
 def reader_of(wire: WireFormat, schemas: FindsSchemas) -> ReadsValues:

@@ -83,20 +83,25 @@ class GroupClients:
 
     def open_producer(self, transactional_id: str) -> Any:
         """Returns a producer that has taken the id over: every other one that has it is fenced. Raises CdcError."""
-        deadline = time.monotonic() + ANSWER_S
-        producer = Producer({**self.producer, "transactional.id": transactional_id})
-        while True:
-            try:
-                producer.init_transactions(STEP_S)
-                return producer
-            except KafkaException as exc:
-                error = exc.args[0]
-                is_passing = error.retriable() or error.code() in _PASSING
-                if not is_passing or time.monotonic() >= deadline:
-                    raise failed(error, "the transactional id cannot be taken over") from exc
-                if error.code() == KafkaError.CONCURRENT_TRANSACTIONS:
-                    # The client would wait for long; a new one asks at once.
-                    producer = Producer({**self.producer, "transactional.id": transactional_id})
+        return taken_over(self.producer, transactional_id)
+
+
+def taken_over(settings: Mapping[str, Any], transactional_id: str) -> Any:
+    """Returns a producer that has taken the id over: every other one that has it is fenced. Raises CdcError."""
+    deadline = time.monotonic() + ANSWER_S
+    producer = Producer({**settings, "transactional.id": transactional_id})
+    while True:
+        try:
+            producer.init_transactions(STEP_S)
+            return producer
+        except KafkaException as exc:
+            error = exc.args[0]
+            is_passing = error.retriable() or error.code() in _PASSING
+            if not is_passing or time.monotonic() >= deadline:
+                raise failed(error, "the transactional id cannot be taken over") from exc
+            if error.code() == KafkaError.CONCURRENT_TRANSACTIONS:
+                # The client would wait for long; a new one asks at once.
+                producer = Producer({**settings, "transactional.id": transactional_id})
 
 
 class GroupOffsets:

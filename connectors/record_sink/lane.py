@@ -356,7 +356,7 @@ class Lane:
 
 def _straight(parts: LaneParts) -> WritesMessages | None:
     """Returns the target where it may take messages as they are."""
-    takes = isinstance(parts.target, WritesMessages) and not parts.chain and parts.reader.schemas is not None
+    takes = isinstance(parts.target, WritesMessages) and not parts.chain and parts.reader.is_plain
     return parts.target if takes else None  # type: ignore[return-value]  # it was asked for
 
 

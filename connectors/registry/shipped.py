@@ -112,6 +112,14 @@ PLUGINS: Final = (
         needs=("psycopg", "pymysql"),
     ),
     Plugin(
+        "kafka",
+        "sink",
+        "cdcworker.connectors.targets.kafka.connector:KafkaSink",
+        title="Topics of another Kafka, as they are",
+        measures=True,
+        tls_key="target.security.protocol",
+    ),
+    Plugin(
         "nats",
         "sink",
         "cdcworker.connectors.targets.nats.connector:NatsSink",

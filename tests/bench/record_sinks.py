@@ -34,7 +34,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from tests.change_streams import ID, column, table
 from tests.record_sinks import TaskProcess, Topics
 
-from . import record_sinks_jdbc
+from . import record_sinks_jdbc, record_sinks_kafka
 from .measure import finish, wait
 
 BATCH: Final = 500
@@ -273,7 +273,12 @@ def into_postgres(kafka: Any, options: argparse.Namespace, folder: Path) -> dict
     return record_sinks_jdbc.measured(kafka, options, folder, shared)
 
 
-PARTS: Final = {"http": measured, "jdbc": into_postgres}
+def into_kafka(kafka: Any, options: argparse.Namespace, folder: Path) -> dict[str, float]:
+    shared = SimpleNamespace(fill=fill, paced=paced, percentile=percentile, row=ROW)
+    return record_sinks_kafka.measured(kafka, options, folder, shared)
+
+
+PARTS: Final = {"http": measured, "jdbc": into_postgres, "kafka": into_kafka}
 
 
 def main() -> None:

@@ -139,6 +139,7 @@ def test_there_are_pairs_of_every_connector_that_has_secrets():
         "http",
         "http-sink",
         "jdbc-sink",
+        "kafka",
         "mariadb",
         "mysql",
         "nats",

@@ -94,6 +94,8 @@ BY_CODE: Final[Mapping[str, str]] = {
     "sink.commit_denied": RECORDS,
     "sink.commit_failed": RECORDS,
     "sink.dead_letters_unwritable": RECORDS,
+    "sink.ledger_unfit": RECORDS,
+    "sink.same_cluster": RECORDS,
     "sink.target_hung": RECORDS,
     "sink.target_refuses": RECORDS,
     "sink.target_unavailable": RECORDS,

@@ -9,7 +9,7 @@ import pytest
 from cdcworker.connectors.api.record_target import TargetUnavailable
 from cdcworker.connectors.record_sink import lane
 from cdcworker.connectors.record_sink.config import EngineSettings
-from cdcworker.connectors.record_sink.converters import RecordReader
+from cdcworker.connectors.record_sink.converters import converted
 from cdcworker.connectors.record_sink.dead_letters import LetterForm
 from cdcworker.connectors.record_sink.errors import RECORD_REFUSED, TARGET_UNAVAILABLE
 from cdcworker.connectors.record_sink.group_offsets import Letter
@@ -83,7 +83,7 @@ class World:
         self.target, self.progress, self.ownership = target, Progress(), Ownership()
         self.ownership.proven(1e18)
         given = {"backoff_s": 0.001, "backoff_max_s": 0.002, "lanes": 1, "letters_topic": "dead", **settings}
-        reader = RecordReader(JSON, JSON, None)  # type: ignore[arg-type]  # JSON needs no schemas
+        reader = converted(JSON, JSON, None)  # type: ignore[arg-type]  # JSON needs no schemas
         form = LetterForm("c", 0, True, "C")
         parts = LaneParts(
             target, reader, TransformChain(()), EngineSettings(**given), form, self.ownership, self.progress

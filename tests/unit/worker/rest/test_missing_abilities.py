@@ -40,6 +40,7 @@ CONFIGS = {
         "connection.url": "jdbc:postgresql://127.0.0.1:1/d",
         "connection.username": "u",
     },
+    "kafka": {"topics": "p.public.t", "target.bootstrap.servers": "127.0.0.1:1"},
     "nats": {"topics": "p.public.t", "nats.servers": "127.0.0.1:1", "nats.stream": "s"},
     "opensearch": {"topics": "p.public.t", "connection.url": "http://127.0.0.1:1"},
     "query": {

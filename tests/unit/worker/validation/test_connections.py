@@ -25,6 +25,14 @@ LOGINS = (
         "http.authorization.password": "p",
     },
     {
+        "connector.class": "kafka",
+        "target.bootstrap.servers": "kafka.example:9093",
+        "target.security.protocol": "SASL_SSL",
+        "target.sasl.mechanism": "SCRAM-SHA-512",
+        "target.sasl.username": "writer",
+        "target.sasl.password": "p",
+    },
+    {
         "connector.class": "nats",
         "nats.servers": "tls://nats.example:4222",
         "nats.username": "writer",
