@@ -34,8 +34,9 @@ class AlertFold:
     def __init__(self) -> None:
         self.incidents: dict[str, Incident] = {}
         self.budgets: dict[Key, Budget] = {}
+        self.last = (-1, 0)
+        """The newest leader's epoch and the highest number of its records."""
         self._orders: dict[str, tuple[int, int]] = {}
-        self._epoch = -1
 
     def apply(self, records: Iterable[LogRecord]) -> None:
         for record in records:
@@ -43,9 +44,9 @@ class AlertFold:
 
     def _apply(self, record: LogRecord) -> None:
         order = _order(record)
-        if record.refused or order is None or order[0] < self._epoch:
+        if record.refused or order is None or order[0] < self.last[0]:
             return
-        self._epoch = order[0]
+        self.last = max(self.last, order)
         if order < self._orders.get(record.key, order):
             return
         self._orders[record.key] = order
@@ -114,6 +115,8 @@ class AlertTopic:
     def write(self, values: Records, epoch: int) -> None:
         """Stores records as the leader of this epoch. They are stored when it returns."""
         records = []
+        # The same leader opens the topic again after trouble with Kafka: what it writes then counts behind what it has written.
+        self._written = max(self._written, self.fold.last[1])
         for key, value in values.items():
             self._written += 1
             records.append(LogRecord(key, value, {EPOCH: str(epoch), NUMBER: str(self._written)}))
