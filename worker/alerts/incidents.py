@@ -46,13 +46,16 @@ class Incident:
         return self.resolved_ms is None
 
     def due(self, receiver: Receiver) -> Stage | None:
-        """Returns what the receiver is to be told next. Of what was over before it was told it hears once, that it is over."""
+        """Returns what the receiver is to be told next. Of what was over before it was told it hears once, that it is over; who
+        heard that it began hears that it is over, whatever it wants by then."""
+        told = self.told.get(receiver.name)
+        if not self.is_open and told == "opened":
+            return "resolved"
         if not receiver.wants(self.condition.connector, self.condition.severity):
             return None
-        told = self.told.get(receiver.name)
         if self.is_open:
             return None if told == "opened" else "opened"
-        return "resolved" if told in (WANTED, "opened") else None
+        return "resolved" if told == WANTED else None
 
     def tell(self, receiver: str, stage: str) -> Incident:
         """Returns the incident of which the receiver has been told."""

@@ -119,6 +119,15 @@ def test_a_receiver_is_not_told_of_what_it_does_not_want():
     assert incident(condition=warning).due(replace(OPS, severity="critical")) is None
 
 
+def test_who_was_told_that_it_began_is_told_that_it_is_over_also_when_it_is_not_wanted_any_more():
+    milder = replace(FAILED, severity="warning")
+    over = incident({"ops": "opened"}, 2_000, milder)
+    assert over.due(replace(OPS, severity="critical")) == "resolved"
+    assert over.due(replace(OPS, connectors=("other",))) == "resolved"
+    assert incident({"ops": WANTED}, 2_000, milder).due(replace(OPS, severity="critical")) is None
+    assert incident({"ops": "opened"}, None, milder).due(replace(OPS, severity="critical")) is None
+
+
 def test_a_record_reads_back_as_it_was_written():
     for one in (
         incident({"ops": "opened"}),
