@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -15,7 +15,9 @@ WANTED: Final = "wanted"
 """Stands for a receiver that is to be told and was not yet."""
 KEPT_MS: Final = 30 * 86_400_000
 KEPT_MAX: Final = 1_000
-"""So long, and so many at most, are incidents kept that are over."""
+"""So long, and so many at most, are incidents kept that are over and of which everybody knows."""
+KEPT_UNTOLD_MAX: Final = 20_000
+"""So many at most are kept that are over, whoever is still to be told of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +119,16 @@ def _opened(condition: Condition, receivers: Iterable[Receiver], wall_ms: int, c
     return Incident(hashlib.sha256(name.encode()).hexdigest()[:24], condition, wall_ms, told=wanted)
 
 
-def outdated(resolved: Iterable[Incident], now_ms: int) -> list[Incident]:
-    """Returns the incidents that are over for so long, or are so many, that they are forgotten."""
+def outdated(resolved: Iterable[Incident], now_ms: int, receivers: Sequence[Receiver] = ()) -> list[Incident]:
+    """Returns the incidents that are over for so long, or are so many, that they are forgotten: of those that are too many only
+    what no receiver is still to be told of."""
     newest_first = sorted(resolved, key=lambda incident: -(incident.resolved_ms or 0))
     return [
         incident
         for number, incident in enumerate(newest_first)
-        if number >= KEPT_MAX or now_ms - (incident.resolved_ms or 0) > KEPT_MS
+        if now_ms - (incident.resolved_ms or 0) > KEPT_MS
+        or number >= KEPT_UNTOLD_MAX
+        or (number >= KEPT_MAX and not any(incident.due(one) for one in receivers))
     ]
 
 

@@ -131,7 +131,8 @@ class AlertWatcher(SupervisedThread):
         found = conditions(view, judgements) | self._count(topic, judgements, moment)
         self._watch, changed = look(self._watch, found, settings, moment, self._around.cluster)
         resolved = [one for one in topic.fold.incidents.values() if not one.is_open]
-        topic.write(incident_records(changed, outdated(resolved, moment.wall_ms)), self._epoch)
+        forgotten = outdated(resolved, moment.wall_ms, settings.receivers)
+        topic.write(incident_records(changed, forgotten), self._epoch)
         for incident in changed:
             self._log(incident)
         for receiver, incident, stage in self._due(topic, settings):

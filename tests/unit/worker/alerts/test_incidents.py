@@ -152,3 +152,12 @@ def test_old_and_too_many_incidents_are_forgotten():
     assert {one.id for one in outdated(resolved[:5], now)} == set()
     assert {one.id for one in outdated([*resolved[:5], old], now)} == {"old"}
     assert {one.id for one in outdated(resolved, now)} == {str(KEPT_MAX), str(KEPT_MAX + 1)}
+
+
+def test_however_many_are_over_none_is_forgotten_of_which_a_receiver_is_still_to_hear():
+    now = 10 * KEPT_MS
+    told = {"ops": "opened"}
+    resolved = [replace(incident(told, now - number), id=str(number)) for number in range(KEPT_MAX + 2)]
+    assert outdated(resolved, now, (OPS,)) == []
+    assert {one.id for one in outdated(resolved, now, (replace(OPS, name="other"),))} == {"1000", "1001"}
+    assert len(outdated(resolved, now + KEPT_MS + KEPT_MAX, (OPS,))) > KEPT_MAX
