@@ -15,9 +15,10 @@ from cdcworker.schemas.threads import SupervisedThread
 from cdcworker.worker.alerts.alert_topic import AlertTopic, budget_records, incident_records
 from cdcworker.worker.alerts.budgets import WRITE_EVERY_S, Budget, after, expired, used_up
 from cdcworker.worker.alerts.conditions import Condition, Judged, Key, conditions, judged
-from cdcworker.worker.alerts.delivery import REQUEST_S, Delivery
+from cdcworker.worker.alerts.delivery import Delivery
 from cdcworker.worker.alerts.incidents import Incident, Moment, Stage, Watch, look, outdated, to_json, with_changes
 from cdcworker.worker.alerts.messages import message
+from cdcworker.worker.alerts.posting import REQUEST_S, Poster
 from cdcworker.worker.alerts.settings import AlertSettings, Receiver
 
 log = logging.getLogger(__name__)
@@ -84,12 +85,9 @@ class AlertWatcher(SupervisedThread):
             self.join(REQUEST_S)
 
     def serve(self) -> None:
-        import httpx
-
         while not self._stop_requested.is_set():
             try:
-                with httpx.Client(timeout=REQUEST_S, follow_redirects=False) as client:
-                    self._follow(Delivery(client.post, self._clock))
+                self._follow(Delivery(Poster().post, self._clock))
             except CdcError as error:
                 log.warning("incidents are read again error=%s", error)
                 self._stop_requested.wait(RETRY_S)
