@@ -56,7 +56,10 @@ class AlertWatcher(SupervisedThread):
         self._budgets: tuple[Budget, ...] = ()
         self._problems: Mapping[str, str] = {}
         self._watch: Watch | None = None
+        self._led = -1
+        """The cluster's epoch of the leader that this worker is or was last."""
         self._epoch = -1
+        """The epoch of this leader's records."""
         self._look_at = self._looked_at = self._write_at = 0.0
         self._counted: dict[Key, Budget] = {}
         """The budgets as they are now; the topic has them as they were when they were written last."""
@@ -117,10 +120,9 @@ class AlertWatcher(SupervisedThread):
         if not view.ready or not view.is_leader or leader is None or leader.boot_id != view.boot_id:
             self._watch = None
             return
-        if self._watch is None or leader.epoch != self._epoch:
-            self._epoch = leader.epoch
-            self._watch = Watch({one.key: one for one in topic.fold.incidents.values() if one.is_open})
-            self._counted, self._looked_at, self._write_at = dict(topic.fold.budgets), now, now + WRITE_EVERY_S
+        if self._watch is None or leader.epoch != self._led:
+            self._led = leader.epoch
+            self._begin(topic, now)
         if now < self._look_at:
             return
         self._look_at = now + LOOK_EVERY_S
@@ -135,6 +137,14 @@ class AlertWatcher(SupervisedThread):
             self._log(incident)
         for receiver, incident, stage in self._due(topic, settings):
             self._tell(topic, delivery, receiver, incident, stage)
+
+    def _begin(self, topic: AlertTopic, now: float) -> None:
+        """Goes on from all that the last leader has stored."""
+        topic.read_to_end()
+        # The cluster's epochs begin anew with another config topic, and the topic of alerts may be older.
+        self._epoch = max(self._led, topic.fold.last[0] + 1)
+        self._watch = Watch({one.key: one for one in topic.fold.incidents.values() if one.is_open})
+        self._counted, self._looked_at, self._write_at = dict(topic.fold.budgets), now, now + WRITE_EVERY_S
 
     def _count(self, topic: AlertTopic, judgements: Mapping[Key, Judged], now: Moment) -> dict[Key, Condition]:
         """Takes the time since the last look from budgets, stores them from time to time, and returns those that are used up."""
