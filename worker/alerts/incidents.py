@@ -19,6 +19,9 @@ KEPT_MAX: Final = 1_000
 KEPT_UNTOLD_MAX: Final = 20_000
 """So many at most are kept that are over, whoever is still to be told of them."""
 
+TIME_MS_MAX: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999, behind which no time can be written."""
+
 
 @dataclass(frozen=True, slots=True)
 class Moment:
@@ -166,8 +169,15 @@ def from_json(value: Mapping[str, Any]) -> Incident:
     resolved = value["resolved"]
     told = {str(name): str(stage) for name, stage in dict(value["told"]).items()}
     return Incident(
-        str(value["id"]), condition, int(value["opened"]), None if resolved is None else int(resolved), told
+        str(value["id"]), condition, _time(value["opened"]), None if resolved is None else _time(resolved), told
     )
+
+
+def _time(value: Any) -> int:
+    ms = int(value)
+    if not 0 <= ms <= TIME_MS_MAX:
+        raise ValueError("is no time")
+    return ms
 
 
 def trial(now_ms: int) -> tuple[Incident, Incident]:

@@ -138,7 +138,15 @@ def test_a_record_reads_back_as_it_was_written():
 
 
 @pytest.mark.parametrize(
-    "value", [{}, {"id": 1}, {**to_json(incident()), "tasks": 5}, {**to_json(incident()), "told": [1]}]
+    "value",
+    [
+        {},
+        {"id": 1},
+        {**to_json(incident()), "tasks": 5},
+        {**to_json(incident()), "told": [1]},
+        {**to_json(incident()), "opened": 10**30},
+        {**to_json(incident()), "resolved": -(10**30)},
+    ],
 )
 def test_what_is_no_record_is_an_error(value):
     with pytest.raises((KeyError, TypeError, ValueError)):
