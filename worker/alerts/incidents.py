@@ -18,7 +18,6 @@ KEPT_MAX: Final = 1_000
 """So long, and so many at most, are incidents kept that are over and of which everybody knows."""
 KEPT_UNTOLD_MAX: Final = 20_000
 """So many at most are kept that are over, whoever is still to be told of them."""
-
 TIME_MS_MAX: Final = 253_402_300_799_999
 """The last millisecond of the year 9999, behind which no time can be written."""
 
