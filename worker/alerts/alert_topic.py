@@ -24,7 +24,7 @@ NUMBER: Final = "n"
 READ_S: Final = 30.0
 APPEND_S: Final = 15.0
 CONFIG: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.bytes": str(4 << 20)}
-Records = Mapping[str, dict[str, Any] | None]
+Records = dict[str, dict[str, Any] | None]
 """Values by key; None forgets one."""
 
 
@@ -37,6 +37,11 @@ class AlertFold:
         self.last = (-1, 0)
         """The newest leader's epoch and the highest number of its records."""
         self._orders: dict[str, tuple[int, int]] = {}
+
+    @property
+    def is_new(self) -> bool:
+        """Tells whether no leader has written anything yet."""
+        return self.last[0] < 0
 
     def apply(self, records: Iterable[LogRecord]) -> None:
         for record in records:

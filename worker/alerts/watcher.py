@@ -143,6 +143,9 @@ class AlertWatcher(SupervisedThread):
         topic.read_to_end()
         # The cluster's epochs begin anew with another config topic, and the topic of alerts may be older.
         self._epoch = max(self._led, topic.fold.last[0] + 1)
+        if topic.fold.is_new:
+            # Nothing, unless somebody has deleted the topic: what is open would else be told anew, and its end never.
+            topic.write(incident_records(self._incidents) | budget_records(self._budgets), self._epoch)
         self._watch = Watch({one.key: one for one in topic.fold.incidents.values() if one.is_open})
         self._counted, self._looked_at, self._write_at = dict(topic.fold.budgets), now, now + WRITE_EVERY_S
 

@@ -136,6 +136,19 @@ def test_a_cluster_whose_epochs_begin_anew_goes_on_with_the_topic_that_it_has(fa
     assert (first.sent, second.sent) == ([("ops", "opened")], [("ops", "resolved")])
 
 
+def test_of_a_topic_that_somebody_has_deleted_the_leader_writes_again_what_it_knows(fails, herder):
+    world = World(herder)
+    world.passes(30)
+    before = world.watcher.incidents()
+    fails.state = replace(fails.state, leader=Leader(9, "leader:8083", "boot-l", "u"), epoch=9)
+    world.topic = Topic([])
+    world.passes(2)
+    assert world.watcher.incidents() == before
+    repair(fails)
+    world.passes(60)
+    assert world.sent == [("ops", "opened"), ("ops", "resolved")]
+
+
 def test_whoever_begins_to_lead_reads_first_what_the_last_leader_has_stored(fails, herder):
     first = World(herder)
     first.passes(30)
