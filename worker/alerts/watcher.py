@@ -122,7 +122,7 @@ class AlertWatcher(SupervisedThread):
             return
         if self._watch is None or leader.epoch != self._led:
             self._led = leader.epoch
-            self._begin(topic, now)
+            self._watch = self._begun(topic, now)
         if now < self._look_at:
             return
         self._look_at = now + LOOK_EVERY_S
@@ -138,16 +138,16 @@ class AlertWatcher(SupervisedThread):
         for receiver, incident, stage in self._due(topic, settings):
             self._tell(topic, delivery, receiver, incident, stage)
 
-    def _begin(self, topic: AlertTopic, now: float) -> None:
-        """Goes on from all that the last leader has stored."""
+    def _begun(self, topic: AlertTopic, now: float) -> Watch:
+        """Returns the watch of a leader that goes on from all that the last one has stored."""
         topic.read_to_end()
         # The cluster's epochs begin anew with another config topic, and the topic of alerts may be older.
         self._epoch = max(self._led, topic.fold.last[0] + 1)
         if topic.fold.is_new:
             # Nothing, unless somebody has deleted the topic: what is open would else be told anew, and its end never.
             topic.write(incident_records(self._incidents) | budget_records(self._budgets), self._epoch)
-        self._watch = Watch({one.key: one for one in topic.fold.incidents.values() if one.is_open})
         self._counted, self._looked_at, self._write_at = dict(topic.fold.budgets), now, now + WRITE_EVERY_S
+        return Watch({one.key: one for one in topic.fold.incidents.values() if one.is_open})
 
     def _count(self, topic: AlertTopic, judgements: Mapping[Key, Judged], now: Moment) -> dict[Key, Condition]:
         """Takes the time since the last look from budgets, stores them from time to time, and returns those that are used up."""
