@@ -24,7 +24,7 @@ NUMBER: Final = "n"
 READ_S: Final = 30.0
 APPEND_S: Final = 15.0
 CONFIG: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "segment.bytes": str(4 << 20)}
-Records = Mapping[str, dict[str, Any] | None]
+Records = dict[str, dict[str, Any] | None]
 """Values by key; None forgets one."""
 
 
@@ -34,8 +34,14 @@ class AlertFold:
     def __init__(self) -> None:
         self.incidents: dict[str, Incident] = {}
         self.budgets: dict[Key, Budget] = {}
+        self.last = (-1, 0)
+        """The newest leader's epoch and the highest number of its records."""
         self._orders: dict[str, tuple[int, int]] = {}
-        self._epoch = -1
+
+    @property
+    def is_new(self) -> bool:
+        """Tells whether no leader has written anything yet."""
+        return self.last[0] < 0
 
     def apply(self, records: Iterable[LogRecord]) -> None:
         for record in records:
@@ -43,9 +49,9 @@ class AlertFold:
 
     def _apply(self, record: LogRecord) -> None:
         order = _order(record)
-        if record.refused or order is None or order[0] < self._epoch:
+        if record.refused or order is None or order[0] < self.last[0]:
             return
-        self._epoch = order[0]
+        self.last = max(self.last, order)
         if order < self._orders.get(record.key, order):
             return
         self._orders[record.key] = order
@@ -114,6 +120,8 @@ class AlertTopic:
     def write(self, values: Records, epoch: int) -> None:
         """Stores records as the leader of this epoch. They are stored when it returns."""
         records = []
+        # The same leader opens the topic again after trouble with Kafka: what it writes then counts behind what it has written.
+        self._written = max(self._written, self.fold.last[1])
         for key, value in values.items():
             self._written += 1
             records.append(LogRecord(key, value, {EPOCH: str(epoch), NUMBER: str(self._written)}))

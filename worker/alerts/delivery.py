@@ -13,7 +13,6 @@ from cdcworker.worker.alerts.settings import Receiver
 
 log = logging.getLogger(__name__)
 
-REQUEST_S: Final = 10.0
 BACKOFF_S: Final = (1.0, 300.0)
 """The first and the longest pause before a receiver that took no message is asked again; it doubles in between."""
 
@@ -28,7 +27,7 @@ class _Refusing:
 
 
 class Delivery:
-    """Posts messages. One thread uses it. `post` sends a request and returns the answer, as httpx's client does."""
+    """Posts messages. One thread uses it. `post` sends a request and returns the answer, as `Poster.post` does."""
 
     def __init__(self, post: Callable[..., Any], clock: Callable[[], float]) -> None:
         self._post = post
@@ -57,7 +56,7 @@ class Delivery:
                 return True
             why = f"status {answer.status_code}"
             wait_s = retry_after_s(answer.headers.get("retry-after"))
-        except httpx.HTTPError as exc:
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as exc:
             why = type(exc).__name__
         self._put_off(receiver.name, why, wait_s)
         return False

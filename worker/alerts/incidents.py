@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -15,7 +15,11 @@ WANTED: Final = "wanted"
 """Stands for a receiver that is to be told and was not yet."""
 KEPT_MS: Final = 30 * 86_400_000
 KEPT_MAX: Final = 1_000
-"""So long, and so many at most, are incidents kept that are over."""
+"""So long, and so many at most, are incidents kept that are over and of which everybody knows."""
+KEPT_UNTOLD_MAX: Final = 20_000
+"""So many at most are kept that are over, whoever is still to be told of them."""
+TIME_MS_MAX: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999, behind which no time can be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +50,16 @@ class Incident:
         return self.resolved_ms is None
 
     def due(self, receiver: Receiver) -> Stage | None:
-        """Returns what the receiver is to be told next. Of what was over before it was told it hears once, that it is over."""
+        """Returns what the receiver is to be told next. Of what was over before it was told it hears once, that it is over; who
+        heard that it began hears that it is over, whatever it wants by then."""
+        told = self.told.get(receiver.name)
+        if not self.is_open and told == "opened":
+            return "resolved"
         if not receiver.wants(self.condition.connector, self.condition.severity):
             return None
-        told = self.told.get(receiver.name)
         if self.is_open:
             return None if told == "opened" else "opened"
-        return "resolved" if told in (WANTED, "opened") else None
+        return "resolved" if told == WANTED else None
 
     def tell(self, receiver: str, stage: str) -> Incident:
         """Returns the incident of which the receiver has been told."""
@@ -114,13 +121,16 @@ def _opened(condition: Condition, receivers: Iterable[Receiver], wall_ms: int, c
     return Incident(hashlib.sha256(name.encode()).hexdigest()[:24], condition, wall_ms, told=wanted)
 
 
-def outdated(resolved: Iterable[Incident], now_ms: int) -> list[Incident]:
-    """Returns the incidents that are over for so long, or are so many, that they are forgotten."""
+def outdated(resolved: Iterable[Incident], now_ms: int, receivers: Sequence[Receiver] = ()) -> list[Incident]:
+    """Returns the incidents that are over for so long, or are so many, that they are forgotten: of those that are too many only
+    what no receiver is still to be told of."""
     newest_first = sorted(resolved, key=lambda incident: -(incident.resolved_ms or 0))
     return [
         incident
         for number, incident in enumerate(newest_first)
-        if number >= KEPT_MAX or now_ms - (incident.resolved_ms or 0) > KEPT_MS
+        if now_ms - (incident.resolved_ms or 0) > KEPT_MS
+        or number >= KEPT_UNTOLD_MAX
+        or (number >= KEPT_MAX and not any(incident.due(one) for one in receivers))
     ]
 
 
@@ -158,8 +168,15 @@ def from_json(value: Mapping[str, Any]) -> Incident:
     resolved = value["resolved"]
     told = {str(name): str(stage) for name, stage in dict(value["told"]).items()}
     return Incident(
-        str(value["id"]), condition, int(value["opened"]), None if resolved is None else int(resolved), told
+        str(value["id"]), condition, _time(value["opened"]), None if resolved is None else _time(resolved), told
     )
+
+
+def _time(value: Any) -> int:
+    ms = int(value)
+    if not 0 <= ms <= TIME_MS_MAX:
+        raise ValueError("is no time")
+    return ms
 
 
 def trial(now_ms: int) -> tuple[Incident, Incident]:

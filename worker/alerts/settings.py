@@ -205,6 +205,8 @@ def _check_url(url: str, place: str) -> None:
     try:
         parts = urlsplit(url)
         is_fine = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+        # Raises UnicodeError, a ValueError, for parts of a name that are empty or too long to be looked up.
+        (parts.hostname or "").encode("idna")
     except ValueError:
         is_fine = False
     if not is_fine or not url.isascii() or " " in url:

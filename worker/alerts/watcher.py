@@ -15,9 +15,10 @@ from cdcworker.schemas.threads import SupervisedThread
 from cdcworker.worker.alerts.alert_topic import AlertTopic, budget_records, incident_records
 from cdcworker.worker.alerts.budgets import WRITE_EVERY_S, Budget, after, expired, used_up
 from cdcworker.worker.alerts.conditions import Condition, Judged, Key, conditions, judged
-from cdcworker.worker.alerts.delivery import REQUEST_S, Delivery
+from cdcworker.worker.alerts.delivery import Delivery
 from cdcworker.worker.alerts.incidents import Incident, Moment, Stage, Watch, look, outdated, to_json, with_changes
 from cdcworker.worker.alerts.messages import message
+from cdcworker.worker.alerts.posting import REQUEST_S, Poster
 from cdcworker.worker.alerts.settings import AlertSettings, Receiver
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,10 @@ class AlertWatcher(SupervisedThread):
         self._budgets: tuple[Budget, ...] = ()
         self._problems: Mapping[str, str] = {}
         self._watch: Watch | None = None
+        self._led = -1
+        """The cluster's epoch of the leader that this worker is or was last."""
         self._epoch = -1
+        """The epoch of this leader's records."""
         self._look_at = self._looked_at = self._write_at = 0.0
         self._counted: dict[Key, Budget] = {}
         """The budgets as they are now; the topic has them as they were when they were written last."""
@@ -84,12 +88,9 @@ class AlertWatcher(SupervisedThread):
             self.join(REQUEST_S)
 
     def serve(self) -> None:
-        import httpx
-
         while not self._stop_requested.is_set():
             try:
-                with httpx.Client(timeout=REQUEST_S, follow_redirects=False) as client:
-                    self._follow(Delivery(client.post, self._clock))
+                self._follow(Delivery(Poster().post, self._clock))
             except CdcError as error:
                 log.warning("incidents are read again error=%s", error)
                 self._stop_requested.wait(RETRY_S)
@@ -119,10 +120,9 @@ class AlertWatcher(SupervisedThread):
         if not view.ready or not view.is_leader or leader is None or leader.boot_id != view.boot_id:
             self._watch = None
             return
-        if self._watch is None or leader.epoch != self._epoch:
-            self._epoch = leader.epoch
-            self._watch = Watch({one.key: one for one in topic.fold.incidents.values() if one.is_open})
-            self._counted, self._looked_at, self._write_at = dict(topic.fold.budgets), now, now + WRITE_EVERY_S
+        if self._watch is None or leader.epoch != self._led:
+            self._led = leader.epoch
+            self._watch = self._begun(topic, now)
         if now < self._look_at:
             return
         self._look_at = now + LOOK_EVERY_S
@@ -131,11 +131,23 @@ class AlertWatcher(SupervisedThread):
         found = conditions(view, judgements) | self._count(topic, judgements, moment)
         self._watch, changed = look(self._watch, found, settings, moment, self._around.cluster)
         resolved = [one for one in topic.fold.incidents.values() if not one.is_open]
-        topic.write(incident_records(changed, outdated(resolved, moment.wall_ms)), self._epoch)
+        forgotten = outdated(resolved, moment.wall_ms, settings.receivers)
+        topic.write(incident_records(changed, forgotten), self._epoch)
         for incident in changed:
             self._log(incident)
         for receiver, incident, stage in self._due(topic, settings):
             self._tell(topic, delivery, receiver, incident, stage)
+
+    def _begun(self, topic: AlertTopic, now: float) -> Watch:
+        """Returns the watch of a leader that goes on from all that the last one has stored."""
+        topic.read_to_end()
+        # The cluster's epochs begin anew with another config topic, and the topic of alerts may be older.
+        self._epoch = max(self._led, topic.fold.last[0] + 1)
+        if topic.fold.is_new:
+            # Nothing, unless somebody has deleted the topic: what is open would else be told anew, and its end never.
+            topic.write(incident_records(self._incidents) | budget_records(self._budgets), self._epoch)
+        self._counted, self._looked_at, self._write_at = dict(topic.fold.budgets), now, now + WRITE_EVERY_S
+        return Watch({one.key: one for one in topic.fold.incidents.values() if one.is_open})
 
     def _count(self, topic: AlertTopic, judgements: Mapping[Key, Judged], now: Moment) -> dict[Key, Condition]:
         """Takes the time since the last look from budgets, stores them from time to time, and returns those that are used up."""

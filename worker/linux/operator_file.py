@@ -19,15 +19,18 @@ Content = TypeVar("Content")
 
 
 def read_bytes(path: Path, code: str, bytes_max: int) -> bytes:
-    """Returns the file's beginning. CdcError of this code when it cannot be read, or others may write it."""
+    """Returns what the file holds. CdcError of this code when it cannot be read or is larger, or others may write it."""
     where: dict[str, str | int] = {"file": str(path)}
     try:
         with path.open("rb") as file:
             if problem := writer_problem(os.fstat(file.fileno())):
                 raise CdcError(code, problem, where=where)
-            return file.read(bytes_max)
+            content = file.read(bytes_max + 1)
     except OSError as exc:
         raise CdcError(code, f"the file cannot be read: {exc.strerror}", where=where) from None
+    if len(content) > bytes_max:
+        raise CdcError(code, f"the file is larger than {bytes_max} bytes", where=where)
+    return content
 
 
 def read_yaml(path: Path, parse: Callable[[Any], Content], code: str, bytes_max: int) -> Content:
@@ -73,6 +76,8 @@ class OperatorFile(Generic[Content]):
         self._stamp = _stamp(path)
         self._content = read(path)
         self._checked_at = clock()
+        self._trouble = ""
+        """Why the file could not be used at the last look; empty when it could."""
         self.version = 0
         """Counts the changes of the file: whatever was derived from it is void after one."""
 
@@ -85,15 +90,19 @@ class OperatorFile(Generic[Content]):
 
     def _read_if_changed(self) -> None:
         stamp = _stamp(self._path)
-        if stamp == self._stamp:
+        # The stamp of a file that cannot be used says nothing of its rights, nor of other files that it names.
+        if stamp == self._stamp and not self._trouble:
             return
         self._stamp = stamp
         try:
             self._content = self._read(self._path)
         except CdcError as error:
-            text = "%s not read again, the earlier ones count on file=%s error=%s"
-            log.error(text, self._what, self._path, error)
+            if self._trouble != str(error):
+                text = "%s not read again, the earlier ones count on file=%s error=%s"
+                log.error(text, self._what, self._path, error)
+            self._trouble = str(error)
             return
+        self._trouble = ""
         self.version += 1
         log.info("%s read again file=%s", self._what, self._path)
 

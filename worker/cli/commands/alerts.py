@@ -104,20 +104,19 @@ def check(path: Path) -> None:
 @json_option
 def test(path: Path, only: str | None) -> None:
     """Send each receiver of FILE an incident that is none, and that it is over; the exit code is 1 when one does not take it."""
-    import httpx
-    from cdcworker.worker.alerts.delivery import REQUEST_S, Delivery
+    from cdcworker.worker.alerts.delivery import Delivery
     from cdcworker.worker.alerts.incidents import trial
     from cdcworker.worker.alerts.messages import message
+    from cdcworker.worker.alerts.posting import Poster
 
     receivers = [one for one in _read(path).receivers if only in (None, one.name)]
     if not receivers:
         raise click.UsageError(f"the file has no receiver {only}")
     begun, over = trial(time.time_ns() // 1_000_000)
-    with httpx.Client(timeout=REQUEST_S, follow_redirects=False) as client:
-        delivery = Delivery(client.post, time.monotonic)
-        for one in receivers:
-            if delivery.send(one, message(one, begun, "opened", "cdcworker")):
-                delivery.send(one, message(one, over, "resolved", "cdcworker"))
+    delivery = Delivery(Poster().post, time.monotonic)
+    for one in receivers:
+        if delivery.send(one, message(one, begun, "opened", "cdcworker")):
+            delivery.send(one, message(one, over, "resolved", "cdcworker"))
     problems = delivery.problems()
     rows = [(one.name, one.kind, problems.get(one.name, "taken")) for one in receivers]
     content = {"receivers": [{"name": one.name, "problem": problems.get(one.name)} for one in receivers]}

@@ -119,6 +119,15 @@ def test_a_receiver_is_not_told_of_what_it_does_not_want():
     assert incident(condition=warning).due(replace(OPS, severity="critical")) is None
 
 
+def test_who_was_told_that_it_began_is_told_that_it_is_over_also_when_it_is_not_wanted_any_more():
+    milder = replace(FAILED, severity="warning")
+    over = incident({"ops": "opened"}, 2_000, milder)
+    assert over.due(replace(OPS, severity="critical")) == "resolved"
+    assert over.due(replace(OPS, connectors=("other",))) == "resolved"
+    assert incident({"ops": WANTED}, 2_000, milder).due(replace(OPS, severity="critical")) is None
+    assert incident({"ops": "opened"}, None, milder).due(replace(OPS, severity="critical")) is None
+
+
 def test_a_record_reads_back_as_it_was_written():
     for one in (
         incident({"ops": "opened"}),
@@ -129,7 +138,15 @@ def test_a_record_reads_back_as_it_was_written():
 
 
 @pytest.mark.parametrize(
-    "value", [{}, {"id": 1}, {**to_json(incident()), "tasks": 5}, {**to_json(incident()), "told": [1]}]
+    "value",
+    [
+        {},
+        {"id": 1},
+        {**to_json(incident()), "tasks": 5},
+        {**to_json(incident()), "told": [1]},
+        {**to_json(incident()), "opened": 10**30},
+        {**to_json(incident()), "resolved": -(10**30)},
+    ],
 )
 def test_what_is_no_record_is_an_error(value):
     with pytest.raises((KeyError, TypeError, ValueError)):
@@ -143,3 +160,12 @@ def test_old_and_too_many_incidents_are_forgotten():
     assert {one.id for one in outdated(resolved[:5], now)} == set()
     assert {one.id for one in outdated([*resolved[:5], old], now)} == {"old"}
     assert {one.id for one in outdated(resolved, now)} == {str(KEPT_MAX), str(KEPT_MAX + 1)}
+
+
+def test_however_many_are_over_none_is_forgotten_of_which_a_receiver_is_still_to_hear():
+    now = 10 * KEPT_MS
+    told = {"ops": "opened"}
+    resolved = [replace(incident(told, now - number), id=str(number)) for number in range(KEPT_MAX + 2)]
+    assert outdated(resolved, now, (OPS,)) == []
+    assert {one.id for one in outdated(resolved, now, (replace(OPS, name="other"),))} == {"1000", "1001"}
+    assert len(outdated(resolved, now + KEPT_MS + KEPT_MAX, (OPS,))) > KEPT_MAX

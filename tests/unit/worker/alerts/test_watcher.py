@@ -26,6 +26,12 @@ class Topic:
         self.records = records
         self.fold = AlertFold()
         self.fold.apply(records)
+        self.unread: list[LogRecord] = []
+        """What others have written that has not been read yet."""
+
+    def read_to_end(self):
+        self.fold.apply(self.unread)
+        self.unread = []
 
     def write(self, values, epoch):
         for key, value in values.items():
@@ -117,6 +123,39 @@ def test_a_former_leader_that_still_writes_changes_nothing(fails, herder):
     world.topic.write(incident_records([incident.tell("ops", "resolved")]), 99)
     world.topic.write(incident_records([incident]), 5)
     assert world.topic.fold.incidents[incident.id].told == {"ops": "resolved"}
+
+
+def test_a_cluster_whose_epochs_begin_anew_goes_on_with_the_topic_that_it_has(fails, herder):
+    first = World(herder)
+    first.topic.write({"incident/x": None}, 99)
+    first.passes(30)
+    second = World(herder, first.records)
+    second.passes(30)
+    repair(fails)
+    second.passes(60)
+    assert (first.sent, second.sent) == ([("ops", "opened")], [("ops", "resolved")])
+
+
+def test_of_a_topic_that_somebody_has_deleted_the_leader_writes_again_what_it_knows(fails, herder):
+    world = World(herder)
+    world.passes(30)
+    before = world.watcher.incidents()
+    fails.state = replace(fails.state, leader=Leader(9, "leader:8083", "boot-l", "u"), epoch=9)
+    world.topic = Topic([])
+    world.passes(2)
+    assert world.watcher.incidents() == before
+    repair(fails)
+    world.passes(60)
+    assert world.sent == [("ops", "opened"), ("ops", "resolved")]
+
+
+def test_whoever_begins_to_lead_reads_first_what_the_last_leader_has_stored(fails, herder):
+    first = World(herder)
+    first.passes(30)
+    second = World(herder)
+    second.topic.unread = first.records
+    second.passes(30)
+    assert (first.sent, second.sent) == ([("ops", "opened")], [])
 
 
 @pytest.mark.parametrize("trouble", [500, 404, 429, 302, httpx.ConnectError("no")])

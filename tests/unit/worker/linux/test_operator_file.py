@@ -1,0 +1,61 @@
+"""A file of the operator is read again when it changes, and until it can be used."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.alerts.settings import BAD_FILE
+from cdcworker.worker.linux.operator_file import LOOK_EVERY_S, OperatorFile, read_bytes
+
+BYTES_MAX = 100
+
+
+def read(path: Path) -> str:
+    return read_bytes(path, BAD_FILE, BYTES_MAX).decode()
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += LOOK_EVERY_S
+        return self.now
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "file"
+    replace(path, "one")
+    return path
+
+
+def replace(path: Path, text: str, mode: int = 0o600) -> None:
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.chmod(mode)
+    os.replace(new, path)
+
+
+def test_a_file_that_has_become_usable_is_read_although_its_text_is_the_same(path, caplog):
+    caplog.set_level(logging.ERROR)
+    file = OperatorFile(path, read, "things", Clock())
+    replace(path, "two", 0o660)
+    assert [file.content() for _ in range(3)] == ["one"] * 3
+    assert len(caplog.records) == 1
+    path.chmod(0o600)
+    assert (file.content(), file.version) == ("two", 1)
+    path.unlink()
+    assert [file.content() for _ in range(3)] == ["two"] * 3
+    assert len(caplog.records) == 2
+
+
+def test_a_file_that_is_too_large_is_refused_instead_of_read_in_part(path):
+    replace(path, "x" * BYTES_MAX)
+    assert read(path) == "x" * BYTES_MAX
+    replace(path, "x" * (BYTES_MAX + 1))
+    with pytest.raises(CdcError, match="larger than 100 bytes"):
+        read(path)
