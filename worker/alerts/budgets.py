@@ -15,7 +15,7 @@ DAY_S: Final = 86_400.0
 BUDGET: Final = "budget"
 ELAPSED_S_MAX: Final = 10.0
 """What the time since the last look counts for at most: nobody knows how late a connector was while nobody looked."""
-WRITE_EVERY_S: Final = 60.0
+WRITE_EVERY_S: Final = 300.0
 """How often budgets are stored: so much of them is forgotten at most when a leader dies."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ SECRET_BYTES_MAX: Final = 65_536
 PAGERDUTY: Final = "https://events.pagerduty.com/v2/enqueue"
 HOLD_S: Final = 30.0
 RESOLVE_S: Final = 60.0
+MATCHES_MAX: Final = 65_536
+"""The leader matches the names of all connectors and tables every few seconds, and they are seldom others."""
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|h|)")
 PERCENT: Final = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,6})?)\s*%?")
@@ -84,7 +87,8 @@ class AlertSettings:
     """So long it is gone before the incident is over."""
 
 
-def matches(name: str, patterns: Iterable[str]) -> bool:
+@functools.lru_cache(maxsize=MATCHES_MAX)
+def matches(name: str, patterns: tuple[str, ...]) -> bool:
     """Returns whether one of the patterns, with `*` and `?`, is the name."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 

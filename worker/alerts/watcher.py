@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -24,7 +25,7 @@ from cdcworker.worker.alerts.settings import AlertSettings, Receiver
 log = logging.getLogger(__name__)
 
 POLL_S: Final = 0.25
-LOOK_EVERY_S: Final = 2.0
+LOOK_EVERY_S: Final = 5.0
 RETRY_S: Final = 5.0
 
 
@@ -63,6 +64,8 @@ class AlertWatcher(SupervisedThread):
         self._look_at = self._looked_at = self._write_at = 0.0
         self._counted: dict[Key, Budget] = {}
         """The budgets as they are now; the topic has them as they were when they were written last."""
+        self._refused: Counter[str] = Counter()
+        """How often messages of an incident were not taken, by its id."""
 
     def incidents(self) -> list[dict[str, Any]]:
         """Returns the incidents that are known, the newest first, as `incidents.to_json` writes them."""
@@ -162,10 +165,13 @@ class AlertWatcher(SupervisedThread):
         used = (used_up(self._counted[key], one.objective) for key, one in judgements.items() if key in self._counted)
         return {(one.connector, one.kind): one for one in used if one is not None}
 
-    @staticmethod
-    def _due(topic: AlertTopic, settings: AlertSettings) -> Iterator[tuple[Receiver, Incident, Stage]]:
-        """Yields what receivers are to be told, the oldest incidents first."""
-        for known in sorted(topic.fold.incidents.values(), key=lambda one: (one.opened_ms, one.id)):
+    def _due(self, topic: AlertTopic, settings: AlertSettings) -> Iterator[tuple[Receiver, Incident, Stage]]:
+        """Yields what receivers are to be told, the oldest incidents first; behind the others those of which one was not taken:
+        a receiver that refuses one message for ever hears of all that comes after it."""
+        refused = {id: self._refused[id] for id in self._refused if id in topic.fold.incidents}
+        self._refused = Counter(refused)
+        order = sorted(topic.fold.incidents.values(), key=lambda one: (refused.get(one.id, 0), one.opened_ms, one.id))
+        for known in order:
             for receiver in settings.receivers:
                 # As it is now: others may have been told of it meanwhile.
                 incident = topic.fold.incidents[known.id]
@@ -184,6 +190,8 @@ class AlertWatcher(SupervisedThread):
             topic.write(incident_records([told]), self._epoch)
             if told.is_open and self._watch is not None:
                 self._watch = replace(self._watch, open=with_changes(self._watch.open, [told]))
+        else:
+            self._refused[incident.id] += 1
 
     @staticmethod
     def _log(incident: Incident) -> None:
