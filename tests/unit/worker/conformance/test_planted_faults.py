@@ -164,11 +164,16 @@ SOURCES = [
 ]  # fmt: skip
 
 
-def source_problems(made, keys=ANY):
+QUICK = Limits(1.5, 2.0, 0.2)
+"""A fault that shows by what does not come."""
+PATIENT = Limits(away_s=0.2)
+
+
+def source_problems(made, keys=ANY, limits=PATIENT):
     outside = Rows()
     plugin = SourcePlugin(type("Made", (made,), {"outside": outside}), keys=keys)
     config = {"connector.class": "rows", "topic.prefix": "p", "poll.interval.ms": "0", **outside.config}
-    checks = SourceChecks(source_class("rows", "1", plugin), outside, config, limits=Limits(1.5, 2.0, 0.2))
+    checks = SourceChecks(source_class("rows", "1", plugin), outside, config, limits=limits)
     return [found.name for found in findings(checks.all()) if found.problem]
 
 
@@ -178,7 +183,7 @@ def test_a_source_without_a_fault_passes():
 
 @pytest.mark.parametrize(("made", "check"), SOURCES)
 def test_a_fault_of_a_source_is_found(made, check):
-    assert any(name.startswith(check) for name in source_problems(made))
+    assert any(name.startswith(check) for name in source_problems(made, limits=QUICK))
 
 
 @pytest.mark.parametrize(
