@@ -16,7 +16,7 @@ from cdcworker.connectors.targets.kafka.connector import KafkaSink
 from cdcworker.connectors.targets.kafka.target import KafkaTarget
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.devstack.ports import free_ports
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
 
 from tests.contract.record_targets import QUICK
 from tests.integration.connectors.targets.kafka_mirror import config_to, read_all, told
@@ -188,6 +188,26 @@ def test_a_cut_is_tried_again_and_a_refused_record_is_refused_again(target, alia
     assert error.value.code == "sink.record_refused", "it is known that it never came"
     small.cancel()
     assert values(target, f"{alias}.t") == [b"v0", b"v2"]
+
+
+def test_what_comes_behind_records_that_the_brokers_refuse_is_written_at_once(target, alias, opened):
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    settings = {"max.message.bytes": "1000", "cleanup.policy": "compact"}
+    admin.create_topics([NewTopic(f"{alias}.t", 1, 1, config=settings)])[f"{alias}.t"].result(30)
+    one, good = opened(), [dataclasses.replace(each, key=b"k") for each in records("t", *range(6)).records]
+    good[1] = dataclasses.replace(good[1], value=b"x" * 2000)
+    good[3] = dataclasses.replace(good[3], key=None)
+    with pytest.raises(CdcError) as error:
+        one.write(RecordBatch(good))
+    assert error.value.code == "sink.record_refused"
+    for each in good:
+        if each.offset in (1, 3):
+            with pytest.raises(CdcError) as error:
+                one.write(RecordBatch([each]))
+            assert error.value.code == "sink.record_refused"
+        else:
+            one.write(RecordBatch([each]))
+    assert values(target, f"{alias}.t") == [b"v0", b"v2", b"v4", b"v5"]
 
 
 def test_offsets_that_are_set_back_are_copied_again(kafka, target, alias, tmp_path):
