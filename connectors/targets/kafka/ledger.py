@@ -70,6 +70,9 @@ class Copied:
     """What is known of one partition."""
 
     owner: Owner = NOBODY
+    """The newest of those that have claimed it."""
+    ids: set[str] = field(default_factory=set)
+    """Of all owners that were read of."""
     refused: frozenset[int] = frozenset()
     entries: dict[int, Entry] = field(default_factory=dict)
     """By slot."""
@@ -126,13 +129,17 @@ class Ledger:
             found = json.loads(value or b"null")
             if connector == self._connector and found is not None:
                 self._take(self.of(str(partition)), kind, found)
-        except (ValueError, KeyError, TypeError, IndexError):
+        except (ValueError, KeyError, TypeError, IndexError, RecursionError):
             return
 
     def _take(self, state: Copied, kind: str, found: Mapping[str, Any]) -> None:
         if kind == "owner":
             epoch, attempt = found["epoch"]
-            state.owner = Owner((int(epoch), int(attempt)), str(found["id"]))
+            owner = Owner((int(epoch), int(attempt)), str(found["id"]))
+            state.ids.add(owner.id)
+            if owner.epoch >= state.owner.epoch:
+                # A former owner may have claimed it after the newest one.
+                state.owner = owner
         elif kind == "refused":
             state.refused = frozenset(map(int, found["offsets"]))
         else:
@@ -140,7 +147,8 @@ class Ledger:
             target_first, target_last = found.get("target", (-1, -1))
             topic, partition = str(found.get("topic", "")), int(found.get("partition", 0))
             count = int(found.get("count", 0))
-            entry = Entry(int(found["batch"]), first, last, topic, partition, target_first, target_last, count)
+            span = int(target_first), int(target_last)
+            entry = Entry(int(found["batch"]), int(first), int(last), topic, partition, *span, count)
             state.entries[slot_of(entry.batch)] = entry
 
 

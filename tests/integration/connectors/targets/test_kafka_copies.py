@@ -174,6 +174,26 @@ def test_a_former_owner_writes_nothing_whatever_id_the_newer_one_has(target, ali
     assert values(target, f"{alias}.t") == [b"v0", b"v1", b"v2"]
 
 
+def test_a_former_owner_that_looked_into_the_ledger_long_ago_writes_nothing(target, alias, opened):
+    old, new = opened(epoch=(1, 0), writer="w"), opened(epoch=(2, 0), writer="another task's id")
+    one, other = (
+        records("t", 0),
+        [dataclasses.replace(each, id=f"id-1-{each.offset}", partition=1) for each in records("t", 0, 1).records],
+    )
+    old.write(one)
+    new.write(RecordBatch(other[:1]))
+    for _ in range(2):
+        with pytest.raises(CdcError) as error:
+            old.write(RecordBatch(other))
+        assert error.value.code == "sink.fenced"
+    new.write(RecordBatch(other))
+    found = read_all(target, f"{alias}.t")
+    assert {number: [message.value() for message in found[number]] for number in found} == {
+        0: [b"v0"],
+        1: [b"v0", b"v1"],
+    }
+
+
 def test_a_cut_is_tried_again_and_a_refused_record_is_refused_again(target, alias, opened):
     small = opened(target_max_request_size="1000")
     big = dataclasses.replace(records("t", 1).records[0], value=b"x" * 2000)

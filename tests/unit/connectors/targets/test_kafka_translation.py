@@ -113,11 +113,21 @@ def test_records_of_others_and_nonsense_in_the_ledger_are_passed_over():
         (b'["x","p","owner"]', b'{"epoch":[9,9],"id":"x"}'),
         (b'["c","p","owner"]', b'{"epoch":9}'),
         (b'["c","p","slot-0"]', b'{"batch":"x","source":[1]}'),
+        (b'["c","p","slot-0"]', b'{"batch":0,"source":["x",1]}'),
+        (b'["c","p","owner"]', b"[" * 100_000),
         (b'["c","p","owner"]', None),
         (b"7", b"7"),
     ]:
         ledger.read(key, value)
-    assert ledger.partitions == {"p": Copied(Owner((3, 1), "id"))}
+    assert ledger.partitions == {"p": Copied(Owner((3, 1), "id"), {"id"})}
+
+
+def test_the_owner_of_a_partition_is_the_newest_whoever_has_claimed_it_last():
+    ledger = Ledger("c")
+    for owner in (Owner((2, 0), "a"), Owner((1, 5), "b"), Owner((2, 1), "c"), Owner((2, 0), "d")):
+        ledger.read(*ledger.owner_record("p", owner))
+    assert ledger.of("p").owner == Owner((2, 1), "c")
+    assert ledger.of("p").ids == {"a", "b", "c", "d"}
 
 
 def test_a_checkpoint_has_the_form_of_mirrormaker():
