@@ -177,11 +177,13 @@ class LedgerReader:
         Raises CdcError."""
         deadline = time.monotonic() + READ_S_MAX
         ends = self._brokers.ends([self._topic])
-        while any(self._reader.read_to.get(place, 0) < end for place, end in ends.items()):
+        while not ends or any(self._reader.read_to.get(place, 0) < end for place, end in ends.items()):
             if time.monotonic() > deadline:
                 raise TargetUnavailable(
                     TARGET_UNAVAILABLE, "the ledger of the target cluster is not read to its end in time"
                 )
+            # A broker that does not tell of the topic now knows nothing of what is in it.
+            ends = ends or self._brokers.ends([self._topic])
             for message in self._reader.read_soon(1_000, 0.1):
                 self.ledger.read(message.key(), message.value())
 

@@ -11,6 +11,7 @@ from cdcworker.connectors.api.record_target import RecordBatch, TargetPlace, Tar
 from cdcworker.connectors.api.sink import LedgerAccess
 from cdcworker.connectors.config import allowed_hosts
 from cdcworker.connectors.config.allowed_hosts import HostPolicy
+from cdcworker.connectors.sink_engine.kafka.brokers import SinkBrokers
 from cdcworker.connectors.targets.kafka.config import CONFIG_DEF
 from cdcworker.connectors.targets.kafka.connector import KafkaSink
 from cdcworker.connectors.targets.kafka.target import KafkaTarget
@@ -192,6 +193,19 @@ def test_a_former_owner_that_looked_into_the_ledger_long_ago_writes_nothing(targ
         0: [b"v0"],
         1: [b"v0", b"v1"],
     }
+
+
+def test_a_ledger_that_the_brokers_do_not_tell_of_is_waited_for(target, alias, opened, monkeypatch):
+    opened(epoch=(1, 0)).write(records("t", 0, 1))
+    ends, asked = SinkBrokers.ends, []
+
+    def late(brokers, topics):
+        asked.append(topics)
+        return ends(brokers, topics) if len(asked) > 1 else {}
+
+    monkeypatch.setattr(SinkBrokers, "ends", late)
+    opened(epoch=(2, 0)).write(records("t", 0, 1, 2))
+    assert values(target, f"{alias}.t") == [b"v0", b"v1", b"v2"]
 
 
 def test_a_cut_is_tried_again_and_a_refused_record_is_refused_again(target, alias, opened):
