@@ -63,6 +63,8 @@ class Entry:
     """-1: the broker has not told."""
     count: int = 0
     """How many records there are."""
+    since: int = 0
+    """The first batch of the copy as it is now: offsets of older ones were of another topic, or of one that was created again."""
 
 
 @dataclass(slots=True)
@@ -92,6 +94,16 @@ class Copied:
         newest = self.newest
         return 0 if newest is None else newest.batch + 1
 
+    def since(self, topic: str, partition: int, target_first: int) -> int:
+        """Returns that of the next entry, whose records lie there. Offsets of one topic only grow."""
+        newest = self.newest
+        told = [entry for entry in self.entries.values() if entry.target_first >= 0]
+        last = max(told, key=lambda entry: entry.batch, default=None)
+        if newest is None or last is None:
+            return 0
+        is_same = (last.topic, last.partition) == (topic, partition)
+        return newest.since if is_same and not 0 <= target_first <= last.target_last else newest.batch + 1
+
 
 class Ledger:
     """The ledger of one connector, by partition: the id of the topic and the number."""
@@ -115,6 +127,8 @@ class Ledger:
         value: dict[str, Any] = {"batch": entry.batch, "source": [entry.first, entry.last]}
         if entry.topic:
             value |= {"topic": entry.topic, "partition": entry.partition}
+        if entry.since:
+            value["since"] = entry.since
         if entry.target_first >= 0:
             value |= {"target": [entry.target_first, entry.target_last], "count": entry.count}
         return self._record(partition, f"slot-{slot_of(entry.batch)}", value)
@@ -146,9 +160,9 @@ class Ledger:
             first, last = found["source"]
             target_first, target_last = found.get("target", (-1, -1))
             topic, partition = str(found.get("topic", "")), int(found.get("partition", 0))
-            count = int(found.get("count", 0))
+            count, since = int(found.get("count", 0)), int(found.get("since", 0))
             span = int(target_first), int(target_last)
-            entry = Entry(int(found["batch"]), int(first), int(last), topic, partition, *span, count)
+            entry = Entry(int(found["batch"]), int(first), int(last), topic, partition, *span, count, since)
             state.entries[slot_of(entry.batch)] = entry
 
 

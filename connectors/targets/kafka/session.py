@@ -143,16 +143,21 @@ class Session:
     def move(self, offsets: Mapping[str, int]) -> None:
         """Sets the next offsets of partitions, as a person asks for it. Raises CdcError."""
         self.claim(offsets)
-        self._note(
-            self._ledger.entry_record(partition, Entry(self._ledger.of(partition).next_batch, offset, offset - 1))
-            for partition, offset in offsets.items()
-        )
+        records: list[Record] = []
+        for partition, offset in offsets.items():
+            state = self._ledger.of(partition)
+            since = state.newest.since if state.newest else 0
+            records.append(
+                self._ledger.entry_record(partition, Entry(state.next_batch, offset, offset - 1, since=since))
+            )
+        self._note(records)
 
     def _entry(self, copies: Sequence[Copy], topic: str, written: Written) -> Record:
         first, last = copies[0], copies[-1]
         span = written.get((topic, first.partition), (-1, -1))
-        batch = self._ledger.of(first.place).next_batch
-        entry = Entry(batch, first.offset, last.offset, topic, first.partition, *span, len(copies))
+        state = self._ledger.of(first.place)
+        since = state.since(topic, first.partition, span[0])
+        entry = Entry(state.next_batch, first.offset, last.offset, topic, first.partition, *span, len(copies), since)
         return self._ledger.entry_record(first.place, entry)
 
     def _note(self, records: Iterable[Record]) -> None:

@@ -42,12 +42,18 @@ class Mirror:
             span = (-1, -1) if told else (self.copy[-len(taken)][1], self.end - 1)
             assert first <= self.end
             self.end += 1
-            entry = Entry(state.next_batch, taken[0], taken[-1], "copy", 0, *span, len(taken))
+            since = state.since("copy", 0, span[0])
+            entry = Entry(state.next_batch, taken[0], taken[-1], "copy", 0, *span, len(taken), since)
             self.ledger.read(*self.ledger.entry_record("p", entry))
 
     def set_back(self, offset):
         state = self.ledger.of("p")
-        self.ledger.read(*self.ledger.entry_record("p", Entry(state.next_batch, offset, offset - 1)))
+        entry = Entry(state.next_batch, offset, offset - 1, since=state.newest.since)
+        self.ledger.read(*self.ledger.entry_record("p", entry))
+
+    def create_again(self):
+        """The copy is deleted, and made anew."""
+        self.copy, self.end = [], 0
 
 
 @pytest.mark.parametrize("kind", ["alone", "foreign", "unknown"])
@@ -77,6 +83,22 @@ def test_no_record_is_left_out_and_few_are_read_again(seed, kind):
             assert translated(state, state.next_offset).offset == max(newest.values()) + 1, (
                 "a group at the end reads nothing again"
             )
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_no_record_is_left_out_of_a_copy_that_was_created_again(seed):
+    dice = random.Random(seed)
+    mirror = Mirror(dice)
+    for step in range(20):
+        mirror.run(1 + dice.randrange(6))
+        if step in (5, 8):
+            mirror.create_again()
+            mirror.run(1)
+        state = mirror.ledger.of("p")
+        for group in [*dice.choices(mirror.source, k=10), mirror.source[0], state.next_offset]:
+            place = translated(state, group)
+            assert place is None or all(to >= place.offset for at, to in mirror.copy if at >= group)
+        assert translated(state, state.next_offset).offset == mirror.copy[-1][1] + 1
 
 
 def test_entries_are_kept_ever_farther_apart():
