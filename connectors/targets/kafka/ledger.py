@@ -63,6 +63,8 @@ class Entry:
     """-1: the broker has not told."""
     count: int = 0
     """How many records there are."""
+    since: int = 0
+    """The first batch of the copy as it is now: offsets of older ones were of another topic, or of one that was created again."""
 
 
 @dataclass(slots=True)
@@ -70,6 +72,9 @@ class Copied:
     """What is known of one partition."""
 
     owner: Owner = NOBODY
+    """The newest of those that have claimed it."""
+    ids: set[str] = field(default_factory=set)
+    """Of all owners that were read of."""
     refused: frozenset[int] = frozenset()
     entries: dict[int, Entry] = field(default_factory=dict)
     """By slot."""
@@ -88,6 +93,16 @@ class Copied:
     def next_batch(self) -> int:
         newest = self.newest
         return 0 if newest is None else newest.batch + 1
+
+    def since(self, topic: str, partition: int, target_first: int) -> int:
+        """Returns that of the next entry, whose records lie there. Offsets of one topic only grow."""
+        newest = self.newest
+        told = [entry for entry in self.entries.values() if entry.target_first >= 0]
+        last = max(told, key=lambda entry: entry.batch, default=None)
+        if newest is None or last is None:
+            return 0
+        is_same = (last.topic, last.partition) == (topic, partition)
+        return newest.since if is_same and not 0 <= target_first <= last.target_last else newest.batch + 1
 
 
 class Ledger:
@@ -112,6 +127,8 @@ class Ledger:
         value: dict[str, Any] = {"batch": entry.batch, "source": [entry.first, entry.last]}
         if entry.topic:
             value |= {"topic": entry.topic, "partition": entry.partition}
+        if entry.since:
+            value["since"] = entry.since
         if entry.target_first >= 0:
             value |= {"target": [entry.target_first, entry.target_last], "count": entry.count}
         return self._record(partition, f"slot-{slot_of(entry.batch)}", value)
@@ -126,21 +143,26 @@ class Ledger:
             found = json.loads(value or b"null")
             if connector == self._connector and found is not None:
                 self._take(self.of(str(partition)), kind, found)
-        except (ValueError, KeyError, TypeError, IndexError):
+        except (ValueError, KeyError, TypeError, IndexError, RecursionError):
             return
 
     def _take(self, state: Copied, kind: str, found: Mapping[str, Any]) -> None:
         if kind == "owner":
             epoch, attempt = found["epoch"]
-            state.owner = Owner((int(epoch), int(attempt)), str(found["id"]))
+            owner = Owner((int(epoch), int(attempt)), str(found["id"]))
+            state.ids.add(owner.id)
+            if owner.epoch >= state.owner.epoch:
+                # A former owner may have claimed it after the newest one.
+                state.owner = owner
         elif kind == "refused":
             state.refused = frozenset(map(int, found["offsets"]))
         else:
             first, last = found["source"]
             target_first, target_last = found.get("target", (-1, -1))
             topic, partition = str(found.get("topic", "")), int(found.get("partition", 0))
-            count = int(found.get("count", 0))
-            entry = Entry(int(found["batch"]), first, last, topic, partition, target_first, target_last, count)
+            count, since = int(found.get("count", 0)), int(found.get("since", 0))
+            span = int(target_first), int(target_last)
+            entry = Entry(int(found["batch"]), int(first), int(last), topic, partition, *span, count, since)
             state.entries[slot_of(entry.batch)] = entry
 
 
@@ -169,11 +191,13 @@ class LedgerReader:
         Raises CdcError."""
         deadline = time.monotonic() + READ_S_MAX
         ends = self._brokers.ends([self._topic])
-        while any(self._reader.read_to.get(place, 0) < end for place, end in ends.items()):
+        while not ends or any(self._reader.read_to.get(place, 0) < end for place, end in ends.items()):
             if time.monotonic() > deadline:
                 raise TargetUnavailable(
                     TARGET_UNAVAILABLE, "the ledger of the target cluster is not read to its end in time"
                 )
+            # A broker that does not tell of the topic now knows nothing of what is in it.
+            ends = ends or self._brokers.ends([self._topic])
             for message in self._reader.read_soon(1_000, 0.1):
                 self.ledger.read(message.key(), message.value())
 

@@ -41,6 +41,10 @@ Written = Mapping[tuple[str, int], tuple[int, int]]
 """The first and the last offset of what was written to each partition of the target; -1 where the broker has not told."""
 
 
+class _Purged(TargetUnavailable):
+    """The client has thrown away a record that nobody has refused."""
+
+
 class CopyProducer:
     """A producer that has taken its id over: whoever had it before writes nothing more. One thread uses it."""
 
@@ -71,6 +75,18 @@ class CopyProducer:
                 RECORD_REFUSED,
                 f"the record is larger than the {self._record_bytes_max} bytes of target.max.request.size",
             )
+        try:
+            return self._transact(copies, ledger, noted)
+        except _Purged:
+            # After an abort the client empties its queues once more when the next transaction has begun.
+            return self._transact(copies, ledger, noted)
+
+    def _transact(
+        self,
+        copies: Sequence[tuple[str, Copy]],
+        ledger: str,
+        noted: Callable[[Written], Sequence[Record]],
+    ) -> Sequence[Record]:
         self._deadline = time.monotonic() + WRITE_S_MAX
         self._written, self._refusal, self._is_down = {}, None, False
         try:
@@ -180,6 +196,8 @@ class CopyProducer:
             found = error_of(self._refusal, _DOING)
         if found.kind == "data" and not is_aborted:
             return TargetUnavailable(TARGET_UNAVAILABLE, found.message)
+        if is_aborted and self._refusal is not None and self._refusal.code() == KafkaError._PURGE_QUEUE:
+            return _Purged(TARGET_UNAVAILABLE, found.message)
         return found
 
     def _is_aborted(self) -> bool:

@@ -13,7 +13,7 @@ from cdcworker.connectors.sink_engine.kafka.brokers import client_settings
 from cdcworker.connectors.targets.kafka.cluster import TargetCluster
 from cdcworker.connectors.targets.kafka.config import SERVERS
 from cdcworker.connectors.targets.kafka.errors import SAME_CLUSTER, as_target_error, error_of
-from cdcworker.connectors.targets.kafka.ledger import Entry, Ledger, LedgerReader, Owner, Record
+from cdcworker.connectors.targets.kafka.ledger import Copied, Entry, Ledger, LedgerReader, Owner, Record
 from cdcworker.connectors.targets.kafka.naming import TopicNames, names_of
 from cdcworker.connectors.targets.kafka.producer import Copy, CopyProducer, Written
 from cdcworker.connectors.targets.kafka.topics import CopiedTopics
@@ -69,23 +69,33 @@ class Session:
         if not fresh:
             return
         self._not_newer(fresh)
-        others = {self._ledger.of(partition).owner.id for partition in fresh} - {"", self._owner.id}
-        records: list[Record] = []
-        for partition in fresh:
-            state = self._ledger.of(partition)
-            if state.owner != self._owner:
-                records.append(self._ledger.owner_record(partition, self._owner))
-        self._note(records)
-        # A former owner with another id may have taken it again meanwhile. From here on it finds the new owner when it does.
-        for other in sorted(others):
-            CopyProducer(self._settings, other, self._cancelled).close()
-        if others:
+        states = [self._ledger.of(partition) for partition in fresh]
+        for state in states:
+            state.ids = {state.owner.id}
+        # Before the note as well: who dies behind it leaves nobody who knows of the former owner.
+        self._take_over(states)
+        self._note(
+            self._ledger.owner_record(partition, self._owner)
+            for partition, state in zip(fresh, states, strict=True)
+            if state.owner != self._owner
+        )
+        # The ledger may have been read long ago: who has claimed a partition since is found now, who does so later finds this owner.
+        self._read_on()
+        self._not_newer(fresh)
+        if self._take_over(states):
             self._read_on()
             self._not_newer(fresh)
-        for partition in fresh:
-            state = self._ledger.of(partition)
+        for partition, state in zip(fresh, states, strict=True):
             state.refused = frozenset(offset for offset in state.refused if offset >= firsts[partition])
         self._claimed.update(fresh)
+
+    def _take_over(self, states: Iterable[Copied]) -> bool:
+        """Takes the ids of former owners over: what they write now is refused, and when they take their ids again they find the new
+        owner. Returns whether there are any."""
+        others = {id for state in states for id in state.ids} - {"", self._owner.id}
+        for other in sorted(others):
+            CopyProducer(self._settings, other, self._cancelled).close()
+        return bool(others)
 
     def _not_newer(self, partitions: Iterable[str]) -> None:
         for partition in partitions:
@@ -133,16 +143,21 @@ class Session:
     def move(self, offsets: Mapping[str, int]) -> None:
         """Sets the next offsets of partitions, as a person asks for it. Raises CdcError."""
         self.claim(offsets)
-        self._note(
-            self._ledger.entry_record(partition, Entry(self._ledger.of(partition).next_batch, offset, offset - 1))
-            for partition, offset in offsets.items()
-        )
+        records: list[Record] = []
+        for partition, offset in offsets.items():
+            state = self._ledger.of(partition)
+            since = state.newest.since if state.newest else 0
+            records.append(
+                self._ledger.entry_record(partition, Entry(state.next_batch, offset, offset - 1, since=since))
+            )
+        self._note(records)
 
     def _entry(self, copies: Sequence[Copy], topic: str, written: Written) -> Record:
         first, last = copies[0], copies[-1]
         span = written.get((topic, first.partition), (-1, -1))
-        batch = self._ledger.of(first.place).next_batch
-        entry = Entry(batch, first.offset, last.offset, topic, first.partition, *span, len(copies))
+        state = self._ledger.of(first.place)
+        since = state.since(topic, first.partition, span[0])
+        entry = Entry(state.next_batch, first.offset, last.offset, topic, first.partition, *span, len(copies), since)
         return self._ledger.entry_record(first.place, entry)
 
     def _note(self, records: Iterable[Record]) -> None:

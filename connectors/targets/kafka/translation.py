@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cdcworker.connectors.targets.kafka.ledger import FIRST_SLOT, Copied, Entry
+from cdcworker.connectors.targets.kafka.ledger import Copied, Entry
 
 
 class Place(NamedTuple):
@@ -21,13 +21,14 @@ def translated(copied: Copied, offset: int) -> Place | None:
     Every record of the source from `offset` on that is copied, or will be, lies at this place or behind it. What lies between the place
     and the first of them the group reads again.
     """
-    known = [entry for entry in copied.entries.values() if entry.target_first >= 0]
+    since = 0 if copied.newest is None else copied.newest.since
+    known = [entry for entry in copied.entries.values() if entry.target_first >= 0 and entry.batch >= since]
     before = [entry for entry in known if entry.first <= offset]
     if before:
         newest = max(before, key=lambda entry: entry.batch)
         return Place(newest.topic, newest.partition, _within(newest, offset))
-    first = copied.entries.get(FIRST_SLOT)
-    if first is not None and first.target_first >= 0:
+    first = next((entry for entry in known if entry.batch == since), None)
+    if first is not None:
         # All that is copied is newer than what the group has read.
         return Place(first.topic, first.partition, first.target_first)
     return None

@@ -11,12 +11,13 @@ from cdcworker.connectors.api.record_target import RecordBatch, TargetPlace, Tar
 from cdcworker.connectors.api.sink import LedgerAccess
 from cdcworker.connectors.config import allowed_hosts
 from cdcworker.connectors.config.allowed_hosts import HostPolicy
+from cdcworker.connectors.sink_engine.kafka.brokers import SinkBrokers
 from cdcworker.connectors.targets.kafka.config import CONFIG_DEF
 from cdcworker.connectors.targets.kafka.connector import KafkaSink
 from cdcworker.connectors.targets.kafka.target import KafkaTarget
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.devstack.ports import free_ports
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
 
 from tests.contract.record_targets import QUICK
 from tests.integration.connectors.targets.kafka_mirror import config_to, read_all, told
@@ -174,6 +175,39 @@ def test_a_former_owner_writes_nothing_whatever_id_the_newer_one_has(target, ali
     assert values(target, f"{alias}.t") == [b"v0", b"v1", b"v2"]
 
 
+def test_a_former_owner_that_looked_into_the_ledger_long_ago_writes_nothing(target, alias, opened):
+    old, new = opened(epoch=(1, 0), writer="w"), opened(epoch=(2, 0), writer="another task's id")
+    one, other = (
+        records("t", 0),
+        [dataclasses.replace(each, id=f"id-1-{each.offset}", partition=1) for each in records("t", 0, 1).records],
+    )
+    old.write(one)
+    new.write(RecordBatch(other[:1]))
+    for _ in range(2):
+        with pytest.raises(CdcError) as error:
+            old.write(RecordBatch(other))
+        assert error.value.code == "sink.fenced"
+    new.write(RecordBatch(other))
+    found = read_all(target, f"{alias}.t")
+    assert {number: [message.value() for message in found[number]] for number in found} == {
+        0: [b"v0"],
+        1: [b"v0", b"v1"],
+    }
+
+
+def test_a_ledger_that_the_brokers_do_not_tell_of_is_waited_for(target, alias, opened, monkeypatch):
+    opened(epoch=(1, 0)).write(records("t", 0, 1))
+    ends, asked = SinkBrokers.ends, []
+
+    def late(brokers, topics):
+        asked.append(topics)
+        return ends(brokers, topics) if len(asked) > 1 else {}
+
+    monkeypatch.setattr(SinkBrokers, "ends", late)
+    opened(epoch=(2, 0)).write(records("t", 0, 1, 2))
+    assert values(target, f"{alias}.t") == [b"v0", b"v1", b"v2"]
+
+
 def test_a_cut_is_tried_again_and_a_refused_record_is_refused_again(target, alias, opened):
     small = opened(target_max_request_size="1000")
     big = dataclasses.replace(records("t", 1).records[0], value=b"x" * 2000)
@@ -188,6 +222,26 @@ def test_a_cut_is_tried_again_and_a_refused_record_is_refused_again(target, alia
     assert error.value.code == "sink.record_refused", "it is known that it never came"
     small.cancel()
     assert values(target, f"{alias}.t") == [b"v0", b"v2"]
+
+
+def test_what_comes_behind_records_that_the_brokers_refuse_is_written_at_once(target, alias, opened):
+    admin = AdminClient({"bootstrap.servers": target.bootstrap})
+    settings = {"max.message.bytes": "1000", "cleanup.policy": "compact"}
+    admin.create_topics([NewTopic(f"{alias}.t", 1, 1, config=settings)])[f"{alias}.t"].result(30)
+    one, good = opened(), [dataclasses.replace(each, key=b"k") for each in records("t", *range(6)).records]
+    good[1] = dataclasses.replace(good[1], value=b"x" * 2000)
+    good[3] = dataclasses.replace(good[3], key=None)
+    with pytest.raises(CdcError) as error:
+        one.write(RecordBatch(good))
+    assert error.value.code == "sink.record_refused"
+    for each in good:
+        if each.offset in (1, 3):
+            with pytest.raises(CdcError) as error:
+                one.write(RecordBatch([each]))
+            assert error.value.code == "sink.record_refused"
+        else:
+            one.write(RecordBatch([each]))
+    assert values(target, f"{alias}.t") == [b"v0", b"v2", b"v4", b"v5"]
 
 
 def test_offsets_that_are_set_back_are_copied_again(kafka, target, alias, tmp_path):

@@ -42,12 +42,18 @@ class Mirror:
             span = (-1, -1) if told else (self.copy[-len(taken)][1], self.end - 1)
             assert first <= self.end
             self.end += 1
-            entry = Entry(state.next_batch, taken[0], taken[-1], "copy", 0, *span, len(taken))
+            since = state.since("copy", 0, span[0])
+            entry = Entry(state.next_batch, taken[0], taken[-1], "copy", 0, *span, len(taken), since)
             self.ledger.read(*self.ledger.entry_record("p", entry))
 
     def set_back(self, offset):
         state = self.ledger.of("p")
-        self.ledger.read(*self.ledger.entry_record("p", Entry(state.next_batch, offset, offset - 1)))
+        entry = Entry(state.next_batch, offset, offset - 1, since=state.newest.since)
+        self.ledger.read(*self.ledger.entry_record("p", entry))
+
+    def create_again(self):
+        """The copy is deleted, and made anew."""
+        self.copy, self.end = [], 0
 
 
 @pytest.mark.parametrize("kind", ["alone", "foreign", "unknown"])
@@ -77,6 +83,22 @@ def test_no_record_is_left_out_and_few_are_read_again(seed, kind):
             assert translated(state, state.next_offset).offset == max(newest.values()) + 1, (
                 "a group at the end reads nothing again"
             )
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_no_record_is_left_out_of_a_copy_that_was_created_again(seed):
+    dice = random.Random(seed)
+    mirror = Mirror(dice)
+    for step in range(20):
+        mirror.run(1 + dice.randrange(6))
+        if step in (5, 8):
+            mirror.create_again()
+            mirror.run(1)
+        state = mirror.ledger.of("p")
+        for group in [*dice.choices(mirror.source, k=10), mirror.source[0], state.next_offset]:
+            place = translated(state, group)
+            assert place is None or all(to >= place.offset for at, to in mirror.copy if at >= group)
+        assert translated(state, state.next_offset).offset == mirror.copy[-1][1] + 1
 
 
 def test_entries_are_kept_ever_farther_apart():
@@ -113,11 +135,21 @@ def test_records_of_others_and_nonsense_in_the_ledger_are_passed_over():
         (b'["x","p","owner"]', b'{"epoch":[9,9],"id":"x"}'),
         (b'["c","p","owner"]', b'{"epoch":9}'),
         (b'["c","p","slot-0"]', b'{"batch":"x","source":[1]}'),
+        (b'["c","p","slot-0"]', b'{"batch":0,"source":["x",1]}'),
+        (b'["c","p","owner"]', b"[" * 100_000),
         (b'["c","p","owner"]', None),
         (b"7", b"7"),
     ]:
         ledger.read(key, value)
-    assert ledger.partitions == {"p": Copied(Owner((3, 1), "id"))}
+    assert ledger.partitions == {"p": Copied(Owner((3, 1), "id"), {"id"})}
+
+
+def test_the_owner_of_a_partition_is_the_newest_whoever_has_claimed_it_last():
+    ledger = Ledger("c")
+    for owner in (Owner((2, 0), "a"), Owner((1, 5), "b"), Owner((2, 1), "c"), Owner((2, 0), "d")):
+        ledger.read(*ledger.owner_record("p", owner))
+    assert ledger.of("p").owner == Owner((2, 1), "c")
+    assert ledger.of("p").ids == {"a", "b", "c", "d"}
 
 
 def test_a_checkpoint_has_the_form_of_mirrormaker():
