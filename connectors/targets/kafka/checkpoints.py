@@ -7,13 +7,13 @@ import contextlib
 import logging
 import struct
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from cdcworker.connectors.api.sink import SinkSpec
 from cdcworker.connectors.sink_engine.kafka.brokers import SinkBrokers, client_settings
 from cdcworker.connectors.targets.kafka.cluster import TargetCluster
-from cdcworker.connectors.targets.kafka.errors import error_of
+from cdcworker.connectors.targets.kafka.errors import ANSWER_S, answer_of, error_of
 from cdcworker.connectors.targets.kafka.ledger import Ledger, LedgerReader
 from cdcworker.connectors.targets.kafka.naming import names_of
 from cdcworker.connectors.targets.kafka.topics import CopiedTopics
@@ -26,7 +26,6 @@ from confluent_kafka.admin import AdminClient
 
 log = logging.getLogger(__name__)
 
-ANSWER_S: Final = 20.0
 END_S: Final = 3.0
 """How long the end of a task waits for a request that runs."""
 SETTINGS: Final = {"cleanup.policy": "compact"}
@@ -106,7 +105,8 @@ class Checkpoints:
                     self._emit(producer, found)
                 if self._config["sync.group.offsets.enabled"]:
                     for group in sorted({one.group for one in found}):
-                        _set_forward(cluster.settings, group, [one for one in found if one.group == group])
+                        with _telling_of(group):
+                            _set_forward(cluster.settings, group, [one for one in found if one.group == group])
                 self._ending.wait(every_s)
         finally:
             reader.close()
@@ -118,15 +118,16 @@ class Checkpoints:
         places = [(topic, number) for topic, count in counts.items() for number in range(count)]
         found: list[Checkpoint] = []
         for group in self._groups() if places else ():
-            for part in _committed(client_settings(self._spec.kafka), group, places):
-                copied = ledger.of(f"{ids.get(part.topic, part.topic)}-{part.partition}")
-                place = translated(copied, part.offset)
-                if place is not None:
-                    found.append(Checkpoint(group, *place[:2], part.offset, place.offset, part.metadata or ""))
+            with _telling_of(group):
+                for part in _committed(client_settings(self._spec.kafka), group, places):
+                    copied = ledger.of(f"{ids.get(part.topic, part.topic)}-{part.partition}")
+                    place = translated(copied, part.offset)
+                    if place is not None:
+                        found.append(Checkpoint(group, *place[:2], part.offset, place.offset, part.metadata or ""))
         return found
 
     def _groups(self) -> Iterable[str]:
-        listed = self._source.list_consumer_groups(request_timeout=ANSWER_S).result(ANSWER_S)
+        listed = answer_of(self._source.list_consumer_groups(request_timeout=ANSWER_S))
         for group in sorted(one.group_id for one in listed.valid):
             named = patterns.matches_any(self._config["groups"], group)
             if named and not patterns.matches_any(self._config["groups.exclude"], group):
@@ -141,6 +142,16 @@ class Checkpoints:
                 self._told[place] = one
         if producer.flush(ANSWER_S):
             self._told.clear()
+
+
+@contextlib.contextmanager
+def _telling_of(group: str) -> Iterator[None]:
+    """Logs why the offsets of one group are not told or not taken: other groups are not kept from theirs."""
+    try:
+        yield
+    except KafkaException as exc:
+        error = error_of(exc.args[0], "Kafka does not tell or take offsets of the group", group=group)
+        log.warning("offsets of a group are translated again later error=%s", error)
 
 
 def _committed(settings: Mapping[str, Any], group: str, places: Sequence[tuple[str, int]]) -> Sequence[TopicPartition]:

@@ -180,6 +180,8 @@ def _checks(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     if config["transforms"]:
         yield "transforms", "is not available: records are copied as they are"
     names = names_of(config)
+    if any(names.on_target(topic) in (names.ledger, names.checkpoints) for topic in config["topics"]):
+        yield "topics", "names a topic whose copy would be the mirror's own ledger, or its checkpoints"
     if any(names.came_from_target(topic) for topic in config["topics"]):
         yield (
             "topics",

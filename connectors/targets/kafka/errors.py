@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
 
 from cdcworker.connectors.api.record_target import TargetUnavailable
 from cdcworker.connectors.record_sink.errors import RECORD_REFUSED, TARGET_REFUSES, TARGET_UNAVAILABLE
 from cdcworker.connectors.sink_engine.kafka.brokers import DENIED
 from cdcworker.schemas.errors import CdcError, declare
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 SAME_CLUSTER: Final = declare(
     "sink.same_cluster",
@@ -24,6 +25,9 @@ LEDGER_UNFIT: Final = declare(
     " twice: delete the copies and the ledger, and reset the sink's offsets.",
 )
 
+Answer = TypeVar("Answer")
+ANSWER_S: Final = 20.0
+"""How long an admin client is waited for."""
 LOGIN: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED})
 _OF_RECORD: Final = frozenset(
     {
@@ -46,6 +50,14 @@ _OF_CONFIG: Final = frozenset(
         KafkaError._INVALID_ARG,
     }
 )
+
+
+def answer_of(future: Future[Answer]) -> Answer:
+    """Returns the answer to a request of an admin client. KafkaException also where there is none in time."""
+    try:
+        return future.result(ANSWER_S)
+    except TimeoutError:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
 
 def error_of(error: Any, doing: str, **where: str | int) -> CdcError:

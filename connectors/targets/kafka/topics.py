@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from cdcworker.connectors.sink_engine.kafka.brokers import SinkBrokers, client_settings
-from cdcworker.connectors.targets.kafka.errors import LEDGER_UNFIT, error_of
+from cdcworker.connectors.targets.kafka.errors import ANSWER_S, LEDGER_UNFIT, answer_of, error_of
 from cdcworker.connectors.targets.kafka.ledger import SETTINGS
 from cdcworker.connectors.targets.kafka.naming import TopicNames
 from cdcworker.schemas import patterns
@@ -25,8 +25,6 @@ from confluent_kafka.admin import (
 )
 
 log = logging.getLogger(__name__)
-
-ANSWER_S: Final = 20.0
 
 
 class CopiedTopics:
@@ -89,7 +87,7 @@ class CopiedTopics:
     def _create(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
         made = NewTopic(name, partitions, self._config["replication.factor"], config=dict(settings))
         try:
-            self._target.create_topics([made], operation_timeout=ANSWER_S)[name].result(ANSWER_S)
+            answer_of(self._target.create_topics([made], operation_timeout=ANSWER_S)[name])
         except KafkaException as exc:
             if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
@@ -97,7 +95,7 @@ class CopiedTopics:
 
     def _grow(self, name: str, partitions: int) -> None:
         grown = self._target.create_partitions([NewPartitions(name, partitions)], operation_timeout=ANSWER_S)
-        grown[name].result(ANSWER_S)
+        answer_of(grown[name])
         log.info("topic gets more partitions on the target cluster topic=%s partitions=%d", name, partitions)
 
     def _settings(self, topic: str) -> dict[str, str]:
@@ -133,11 +131,11 @@ class CopiedTopics:
             if changed:
                 resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changed)
                 for future in self._target.incremental_alter_configs([resource]).values():
-                    future.result(ANSWER_S)
+                    answer_of(future)
         except KafkaException as exc:
             log.warning("settings of a topic cannot be copied topic=%s error=%s", name, exc.args[0].name())
 
     def _described(self, admin: AdminClient, topic: str) -> dict[str, Any]:
         (future,) = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
-        found: dict[str, Any] = future.result(ANSWER_S)
+        found: dict[str, Any] = answer_of(future)
         return found

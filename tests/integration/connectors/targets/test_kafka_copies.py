@@ -105,6 +105,7 @@ def test_a_task_that_dies_around_a_commit_leaves_each_record_once(kafka, target,
         again.stop()
 
 
+@pytest.mark.sampled(2, "task")
 def test_records_that_the_brokers_refuse_are_dead_letters_and_the_others_go_on(kafka, target, alias, tmp_path):
     topics = Topics(kafka, 1, max_message_bytes="3000000")
     copy = f"{alias}.{topics.topic}"
@@ -244,6 +245,7 @@ def test_what_comes_behind_records_that_the_brokers_refuse_is_written_at_once(ta
     assert values(target, f"{alias}.t") == [b"v0", b"v2", b"v4", b"v5"]
 
 
+@pytest.mark.sampled(2, "task")
 def test_offsets_that_are_set_back_are_copied_again(kafka, target, alias, tmp_path):
     topics = Topics(kafka, 1)
     send(topics, *((0, b"k", b"%d" % n, [], RECENT) for n in range(3)))

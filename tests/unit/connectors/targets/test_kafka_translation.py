@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import Future
 
 import pytest
+from cdcworker.connectors.targets.kafka import errors
 from cdcworker.connectors.targets.kafka.checkpoints import Checkpoint, encoded
+from cdcworker.connectors.targets.kafka.config import CONFIG_DEF
 from cdcworker.connectors.targets.kafka.ledger import FIRST_SLOT, Copied, Entry, Ledger, Owner, slot_of
 from cdcworker.connectors.targets.kafka.naming import TopicNames
 from cdcworker.connectors.targets.kafka.translation import translated
+from confluent_kafka import KafkaException
 
 
 class Mirror:
@@ -171,3 +175,22 @@ def test_names_are_those_of_mirrormaker_and_copies_of_the_target_are_known():
     ]
     assert TopicNames("a", "b", ".", keeps=True).on_target("b.t") == "b.t"
     assert TopicNames("a", "b", ".", template="dr-${topic}").on_target("t") == "dr-t"
+
+
+def test_an_admin_client_that_does_not_answer_in_time_is_an_error_of_kafka(monkeypatch):
+    monkeypatch.setattr(errors, "ANSWER_S", 0.01)
+    with pytest.raises(KafkaException) as caught:
+        errors.answer_of(Future())
+    assert errors.error_of(caught.value.args[0], "x").code == "sink.target_unavailable"
+
+
+@pytest.mark.parametrize("topic", ["berlin.mirror-ledger.internal", "berlin.checkpoints.internal", "t"])
+def test_a_topic_whose_copy_would_be_the_ledger_is_refused(topic):
+    config = {
+        "topics": topic,
+        "target.bootstrap.servers": "other:9092",
+        "source.cluster.alias": "berlin",
+        "replication.policy.class": "IdentityReplicationPolicy",
+    }
+    found = [value.name for value in CONFIG_DEF.validate(config) if value.errors]
+    assert found == ([] if topic == "t" else ["topics"])
