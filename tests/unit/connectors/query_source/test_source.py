@@ -113,6 +113,16 @@ def test_a_late_time_is_found_whatever_the_number_of_its_digits(file):
     assert ids(read_all(source, cursor)[0]) == [2]
 
 
+@pytest.mark.parametrize(("first", "second"), [("30.000", "30"), ("30.50", "30.5"), ("30", "30.000")])
+def test_a_row_of_the_highest_time_is_found_whatever_the_number_of_its_digits(file, first, second):
+    source = opened(file, **TIMES)
+    add(file, 1, f"2024-01-01 10:00:{first}")
+    _, cursor = read_all(source)
+    add(file, 2, f"2024-01-01 10:00:{second}")
+    found, cursor = read_all(source, cursor)
+    assert (ids(found), read_all(source, cursor)[0]) == ([2], [])
+
+
 def test_rows_that_are_equal_in_all_columns_come_each(file):
     for number in range(4):
         add(file, number, "2024-01-01 10:00:00", "same")
