@@ -59,7 +59,10 @@ class SqliteSession:
         ]
 
     def has_unplaced(self, column: str) -> bool:
-        text = self._table.some(f"{quoted(column)} is null")
+        name, found = quoted(column), next(each for each in self.columns if each.name == column)
+        # To SQLite numbers lie below all texts.
+        below = f" or typeof({name}) in ('integer', 'real')" if found.order == "time" else ""
+        text = self._table.some(f"{name} is null{below}")
         return self._session.execute(text).fetchone() is not None
 
     def rows(self, limit: int, column: str = "", low: Mark | None = None) -> Iterator[QueryRow]:

@@ -123,6 +123,17 @@ def test_a_row_of_the_highest_time_is_found_whatever_the_number_of_its_digits(fi
     assert (ids(found), read_all(source, cursor)[0]) == ([2], [])
 
 
+@pytest.mark.parametrize("value", [1_800_000_000, 0.5])
+def test_a_number_in_place_of_a_time_is_told_also_behind_the_highest_one(file, value):
+    add(file, 1, "2024-01-01 10:00:00")
+    source = opened(file, **TIMES)
+    _, cursor = read_all(source)
+    add(file, 2, value)
+    with pytest.raises(CdcError) as caught:
+        read_all(source, cursor)
+    assert caught.value.code == "query.cursor_null"
+
+
 def test_rows_that_are_equal_in_all_columns_come_each(file):
     for number in range(4):
         add(file, number, "2024-01-01 10:00:00", "same")
@@ -198,7 +209,7 @@ def test_a_value_without_a_place_among_times_is_refused(file, value):
     add(file, 2, value)
     with pytest.raises(CdcError) as caught:
         read_all(opened(file, **TIMES))
-    assert caught.value.code == ("query.cursor_null" if value is None else "plugin.record_refused")
+    assert caught.value.code == ("query.cursor_null" if value in (None, 5) else "plugin.record_refused")
     assert str(value) not in caught.value.message or value in (None, 5)
 
 
