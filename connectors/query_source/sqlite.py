@@ -40,6 +40,8 @@ class SqliteDatabase:
             uri = f"file:{quote(str(self._path))}?mode=ro"
             with contextlib.closing(sqlite3.connect(uri, LOCKED_S, uri=True, isolation_level=None)) as session:
                 session.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
+                # All statements see the file, and its tables' columns, at one moment.
+                session.execute("begin")
                 # A view takes one statement, and none but a SELECT; it names the columns with the types they are declared with.
                 session.execute(f"create temp view {ALIAS} as {self._query}")
                 yield SqliteSession(session)

@@ -134,6 +134,19 @@ def test_a_number_in_place_of_a_time_is_told_also_behind_the_highest_one(file, v
     assert caught.value.code == "query.cursor_null"
 
 
+def test_what_a_look_sees_is_of_one_moment(file):
+    file.run("pragma journal_mode = wal")
+    file.write(3)
+    source = opened(file)
+    with source._session() as session:
+        assert not session.has_unplaced("id")
+        file.run("alter table orders rename column customer to former")
+        file.run("alter table orders add column customer text")
+        file.run("alter table orders drop column changed")
+        file.write(1)
+        assert [row.values[1] for row in session.rows(10)] == ["customer 0", "customer 1", "customer 2"]
+
+
 def test_rows_that_are_equal_in_all_columns_come_each(file):
     for number in range(4):
         add(file, number, "2024-01-01 10:00:00", "same")
