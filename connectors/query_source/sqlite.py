@@ -20,7 +20,8 @@ from cdcworker.schemas.errors import CdcError
 LOCKED_S: Final = 5.0
 STEPS: Final = 10_000
 """After so many steps of a statement its time is looked at."""
-_BUSY: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_IOERR")
+_BUSY: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_IOERR", "SQLITE_PROTOCOL", "SQLITE_READONLY")
+"""Errors that pass. Where a writer ended in the middle, a file that is only read stays as it is until the next writer comes."""
 _ORDERS: Final[dict[FieldType, Order]] = {"int64": "number", "string": "time"}
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from cdcworker.connectors.api.kit import SourcePlace
@@ -15,6 +17,15 @@ from cdcworker.schemas.errors import CdcError
 from tests.unit.connectors.query_source.query_file import QueryFile
 
 SECRET = "s3cret-value"
+BROKEN_OFF = """
+import os, sqlite3, sys
+session = sqlite3.connect(sys.argv[1], isolation_level=None)
+session.execute("pragma cache_size = 1")
+session.execute("begin")
+session.executemany("insert into orders (id, customer) values (?, ?)", [(n, "x" * 2_000) for n in range(100, 200)])
+os._exit(0)
+"""
+"""Writes into the file, and ends before it commits."""
 TIMES = {"mode": "timestamp", "timestamp.column.name": "changed", "incrementing.column.name": None}
 DIFF = {"mode": "diff", "incrementing.column.name": None}
 
@@ -145,6 +156,17 @@ def test_what_a_look_sees_is_of_one_moment(file):
         file.run("alter table orders drop column changed")
         file.write(1)
         assert [row.values[1] for row in session.rows(10)] == ["customer 0", "customer 1", "customer 2"]
+
+
+def test_a_file_whose_writer_ended_in_the_middle_is_tried_again(file):
+    file.write(1)
+    source = opened(file)
+    subprocess.run([sys.executable, "-c", BROKEN_OFF, str(file.path)], check=True)
+    with pytest.raises(CdcError) as caught:
+        source.read(None)
+    assert (caught.value.code, caught.value.kind) == ("plugin.unavailable", "transient")
+    file.write(1)
+    assert ids(read_all(source)[0]) == [1, 2]
 
 
 def test_rows_that_are_equal_in_all_columns_come_each(file):
