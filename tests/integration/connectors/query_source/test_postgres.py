@@ -172,6 +172,16 @@ def test_tls_that_the_server_does_not_have_is_not_done_without(outside):
     assert code_of(lambda: opened(outside, **{"connection.url": url})).kind in ("transient", "config")
 
 
+def test_a_query_that_is_too_slow_is_told_in_whatever_language_the_server_says_it(outside):
+    outside.write(1)
+    outside.run(
+        "create function patient() returns int language plpgsql as $$ begin perform pg_sleep(30); exception when query_canceled then"
+        " raise exception 'storniere Anfrage wegen Zeitüberschreitung der Anfrage' using errcode = 'query_canceled'; end $$"
+    )
+    source = opened(outside, query="select id, patient() as v from orders", **{"query.timeout.ms": "300"})
+    assert code_of(lambda: source.read(None)).code == "query.too_slow"
+
+
 def test_a_server_that_stands_still_is_given_up_and_tried_again(outside, monkeypatch):
     outside.write(1)
     source = opened(outside, query=f"select id, customer from orders where ({outside.slow}) > 0")
