@@ -131,7 +131,7 @@ class QueryRows:
             for row in session.rows(PAGE_ROWS, column, window.low(lookback)):
                 if reading.take(row):
                     records.append(SourceRecord(self._name, self._row(row.values)))
-                    size += _size(row)
+                    size += _size(row.values)
                 if size > PAGE_BYTES:
                     break
         more = size > PAGE_BYTES or reading.count == PAGE_ROWS
@@ -164,7 +164,7 @@ class QueryRows:
         with self._session() as session:
             for row in session.rows(LIST_ROWS_MAX + 1):
                 rows.append(row.values)
-                size += _size(row)
+                size += _size(row.values)
                 if len(rows) > LIST_ROWS_MAX:
                     raise _too_long(f"it has more than {LIST_ROWS_MAX} rows")
                 if size > LIST_VALUES_BYTES_MAX:
@@ -175,8 +175,13 @@ class QueryRows:
         return {column.name: value for column, value in zip(self._columns, row, strict=True)}
 
 
-def _size(row: QueryRow) -> int:
-    return sum(len(value) for value in row.values if isinstance(value, str | bytes))
+def _size(value: Any) -> int:
+    """Returns how long the texts and bytes of a value are together, in arrays and in values of several parts as well."""
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, Mapping):
+        return _size(list(value.values()))
+    return sum(map(_size, value)) if isinstance(value, list | tuple) else 0
 
 
 def _too_long(text: str) -> CdcError:

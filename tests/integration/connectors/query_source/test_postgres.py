@@ -7,6 +7,7 @@ import struct
 
 import pytest
 from cdcworker.connectors.query_source import postgres as databases
+from cdcworker.connectors.query_source import source as source_module
 from cdcworker.schemas.placeholders import unscaled
 
 from tests.contract.query_source.databases import *  # noqa: F403 - what every database has to do
@@ -116,6 +117,14 @@ def test_the_session_has_the_search_path_of_the_address(outside):
     url = outside.config["connection.url"] + "?currentSchema=my%20shop"
     assert ids(read_all(opened(outside, **{"connection.url": url, "query": "select id from orders"}))[0]) == [77]
     assert ids(read_all(opened(outside, query="select id from orders"))[0]) == []
+
+
+def test_a_page_is_bounded_by_what_is_in_arrays_and_large_numbers_as_well(outside, monkeypatch):
+    monkeypatch.setattr(source_module, "PAGE_BYTES", 2_500)
+    outside.run("create table lists (id bigint primary key, v text[], n numeric)")
+    outside.run("insert into lists select n, array[repeat('x', 600)], ('1' || repeat('0', 1000))::numeric from generate_series(1, 7) n")
+    page = opened(outside, query="select * from lists").read(None)
+    assert (len(page.records), page.more) == (3, True)
 
 
 def test_what_a_look_sees_is_of_one_moment(outside):
