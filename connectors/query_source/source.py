@@ -145,6 +145,9 @@ class QueryRows:
         places = [[each.name for each in self._columns].index(name) for name in self._key]
         keys = [[row[place] for place in places] for row in rows]
         found, changes = compared(known, list(zip(keys, rows, strict=True)))
+        if any(len(change.key) != len(self._key) for change in changes):
+            text = "the stored position is one of another query.key: reset the connector's offsets"
+            raise Misconfigured(text, key="query.key")
         if is_too_long(found):
             raise _too_long(f"their keys and digests have more than {LIST_BYTES_MAX} bytes")
         if len(found) != len(rows):

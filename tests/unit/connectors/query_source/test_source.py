@@ -212,6 +212,14 @@ def test_a_result_that_is_too_long_or_has_a_key_twice_is_refused(file, monkeypat
         read_all(opened(file, **DIFF, query="select * from orders union all select * from orders where id = 1"))
 
 
+def test_a_position_of_a_key_of_other_columns_is_told(file):
+    file.write(1)
+    _, cursor = read_all(opened(file, **DIFF))
+    with pytest.raises(CdcError) as caught:
+        opened(file, **DIFF, **{"query.key": "id,customer"}).read(cursor)
+    assert (caught.value.code, caught.value.where["key"]) == ("plugin.misconfigured", "query.key")
+
+
 @pytest.mark.parametrize(
     ("declared", "value", "expected"),
     [
