@@ -156,7 +156,11 @@ def _readers(connection: AdminConnection, described: psycopg.Cursor[tuple[Any, .
     result = described.pgresult
     assert result is not None
     fields = [(result.fname(at), result.ftype(at), result.fmod(at)) for at in range(result.nfields)]
-    known = SourceCatalog(connection).types((oid, typmod) for _, oid, typmod in fields)
+    try:
+        known = SourceCatalog(connection).types((oid, typmod) for _, oid, typmod in fields)
+    except CdcError as error:
+        # Its codes are those of the source of changes.
+        raise error.__cause__ if isinstance(error.__cause__, psycopg.Error) else error
     types = TypeRegistry(known.types)
     out = []
     for name, oid, typmod in fields:

@@ -191,6 +191,15 @@ def test_a_query_that_is_too_slow_is_told_in_whatever_language_the_server_says_i
     assert code_of(lambda: source.read(None)).code == "query.too_slow"
 
 
+def test_types_that_cannot_be_read_in_time_are_told_as_the_query_is(outside):
+    outside.run("begin")
+    outside.run("lock table pg_enum in access exclusive mode")
+    try:
+        assert code_of(lambda: opened(outside, **{"query.timeout.ms": "300"})).code == "query.too_slow"
+    finally:
+        outside.run("rollback")
+
+
 def test_a_server_that_stands_still_is_given_up_and_tried_again(outside, monkeypatch):
     outside.write(1)
     source = opened(outside, query=f"select id, customer from orders where ({outside.slow}) > 0")
