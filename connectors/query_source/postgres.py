@@ -160,7 +160,7 @@ def _readers(connection: AdminConnection, described: psycopg.Cursor[tuple[Any, .
         known = SourceCatalog(connection).types((oid, typmod) for _, oid, typmod in fields)
     except CdcError as error:
         # Its codes are those of the source of changes.
-        raise error.__cause__ if isinstance(error.__cause__, psycopg.Error) else error
+        raise error.__cause__ if isinstance(error.__cause__, psycopg.Error) else error from None
     types = TypeRegistry(known.types)
     out = []
     for name, oid, typmod in fields:

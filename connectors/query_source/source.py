@@ -18,7 +18,7 @@ from cdcworker.connectors.api.kit import (
 from cdcworker.connectors.kit.list_comparison import LIST_BYTES_MAX, LIST_ROWS_MAX, compared, is_too_long
 from cdcworker.connectors.query_source.address import FileAddress, parsed
 from cdcworker.connectors.query_source.config import COLUMN_KEYS
-from cdcworker.connectors.query_source.database import Database, Order, QueryColumn, QueryRow, QuerySession
+from cdcworker.connectors.query_source.database import Database, Order, QueryColumn, QuerySession
 from cdcworker.connectors.query_source.databases import open_database
 from cdcworker.connectors.query_source.window import WINDOW_ROWS_MAX, Reading, window_of
 from cdcworker.schemas.change import JsonObject

@@ -122,7 +122,9 @@ def test_the_session_has_the_search_path_of_the_address(outside):
 def test_a_page_is_bounded_by_what_is_in_arrays_and_large_numbers_as_well(outside, monkeypatch):
     monkeypatch.setattr(source_module, "PAGE_BYTES", 2_500)
     outside.run("create table lists (id bigint primary key, v text[], n numeric)")
-    outside.run("insert into lists select n, array[repeat('x', 600)], ('1' || repeat('0', 1000))::numeric from generate_series(1, 7) n")
+    outside.run(
+        "insert into lists select n, array[repeat('x', 600)], ('1' || repeat('0', 1000))::numeric from generate_series(1, 7) n"
+    )
     page = opened(outside, query="select * from lists").read(None)
     assert (len(page.records), page.more) == (3, True)
 
