@@ -45,6 +45,8 @@ _TOO_SLOW: Final = (1969, 3024)
 """MariaDB's max_statement_time and MySQL's max_execution_time."""
 _MISSING: Final = (1054, 1060, 1146, 1305)
 """A column, a table or a function is not there, or two columns have one name: the message quotes the name and no value."""
+_CUT_SHORT: Final = b"1931"
+"""MariaDB's warning that it has left rows out, for LIMIT ROWS EXAMINED says so."""
 _UNSIGNED, _ENUM, _SET = 1 << 5, 1 << 8, 1 << 11
 _DIGITS_MAX: Final = 6
 _UTF8: Final = 45
@@ -149,6 +151,12 @@ class MySqlSession:
             yield QueryRow(
                 [value_of(value, each.parse, each.column) for value, each in zip(row, self._readers, strict=True)], mark
             )
+        self._require_whole()
+
+    def _require_whole(self) -> None:
+        """CdcError where the result lacks rows: those that were not read are not gone."""
+        if any(number == _CUT_SHORT for _, number, _ in self._connection.ask("show warnings")):
+            raise refused("LIMIT ROWS EXAMINED leaves rows out")
 
     def _place(self, name: str) -> int:
         return [column.name for column in self.columns].index(name)

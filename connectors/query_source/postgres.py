@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -82,13 +83,14 @@ class PostgresDatabase:
             connection = _connected(self._conninfo)
         except psycopg.Error as error:
             raise _explained(error, was_cut=False) from None
-        end = self._timeout_s + SLACK_S
+        begun, end = time.monotonic(), self._timeout_s + SLACK_S
         with closing(connection), ended_after(end, lambda: _cut(connection)) as ended:
             try:
                 connection.execute(self._begin())
                 yield PostgresSession(connection, self._table)
             except psycopg.Error as error:
-                raise _explained(error, was_cut=ended.is_set()) from None
+                is_late = time.monotonic() - begun >= self._timeout_s
+                raise _explained(error, was_cut=ended.is_set(), is_late=is_late) from None
 
     def _begin(self) -> str:
         """Returns what begins a session's only transaction. Settings go with it, also where a pooler hands the connection on."""
@@ -154,7 +156,11 @@ def _readers(connection: AdminConnection, described: psycopg.Cursor[tuple[Any, .
     result = described.pgresult
     assert result is not None
     fields = [(result.fname(at), result.ftype(at), result.fmod(at)) for at in range(result.nfields)]
-    known = SourceCatalog(connection).types((oid, typmod) for _, oid, typmod in fields)
+    try:
+        known = SourceCatalog(connection).types((oid, typmod) for _, oid, typmod in fields)
+    except CdcError as error:
+        # Its codes are those of the source of changes.
+        raise error.__cause__ if isinstance(error.__cause__, psycopg.Error) else error from None
     types = TypeRegistry(known.types)
     out = []
     for name, oid, typmod in fields:
@@ -188,12 +194,13 @@ def _literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _explained(error: psycopg.Error, *, was_cut: bool) -> CdcError:
+def _explained(error: psycopg.Error, *, was_cut: bool, is_late: bool = False) -> CdcError:
     """Returns the error without the server's text, but for that about a name of the query."""
     state = error.sqlstate or ""
     if was_cut:
         return Unavailable("the server does not answer")
-    if state == _CANCELLED and "statement timeout" in str(error):
+    # Who has ended a statement the server says only in words, of its own language.
+    if state == _CANCELLED and is_late:
         return too_slow()
     if state in _MISSING:
         return refused(str(error.diag.message_primary))

@@ -18,7 +18,7 @@ from cdcworker.connectors.api.kit import (
 from cdcworker.connectors.kit.list_comparison import LIST_BYTES_MAX, LIST_ROWS_MAX, compared, is_too_long
 from cdcworker.connectors.query_source.address import FileAddress, parsed
 from cdcworker.connectors.query_source.config import COLUMN_KEYS
-from cdcworker.connectors.query_source.database import Database, Order, QueryColumn, QueryRow, QuerySession
+from cdcworker.connectors.query_source.database import Database, Order, QueryColumn, QuerySession
 from cdcworker.connectors.query_source.databases import open_database
 from cdcworker.connectors.query_source.window import WINDOW_ROWS_MAX, Reading, window_of
 from cdcworker.schemas.change import JsonObject
@@ -131,7 +131,7 @@ class QueryRows:
             for row in session.rows(PAGE_ROWS, column, window.low(lookback)):
                 if reading.take(row):
                     records.append(SourceRecord(self._name, self._row(row.values)))
-                    size += _size(row)
+                    size += _size(row.values)
                 if size > PAGE_BYTES:
                     break
         more = size > PAGE_BYTES or reading.count == PAGE_ROWS
@@ -145,6 +145,9 @@ class QueryRows:
         places = [[each.name for each in self._columns].index(name) for name in self._key]
         keys = [[row[place] for place in places] for row in rows]
         found, changes = compared(known, list(zip(keys, rows, strict=True)))
+        if any(len(change.key) != len(self._key) for change in changes):
+            text = "the stored position is one of another query.key: reset the connector's offsets"
+            raise Misconfigured(text, key="query.key")
         if is_too_long(found):
             raise _too_long(f"their keys and digests have more than {LIST_BYTES_MAX} bytes")
         if len(found) != len(rows):
@@ -164,7 +167,7 @@ class QueryRows:
         with self._session() as session:
             for row in session.rows(LIST_ROWS_MAX + 1):
                 rows.append(row.values)
-                size += _size(row)
+                size += _size(row.values)
                 if len(rows) > LIST_ROWS_MAX:
                     raise _too_long(f"it has more than {LIST_ROWS_MAX} rows")
                 if size > LIST_VALUES_BYTES_MAX:
@@ -175,8 +178,13 @@ class QueryRows:
         return {column.name: value for column, value in zip(self._columns, row, strict=True)}
 
 
-def _size(row: QueryRow) -> int:
-    return sum(len(value) for value in row.values if isinstance(value, str | bytes))
+def _size(value: Any) -> int:
+    """Returns how long the texts and bytes of a value are together, in arrays and in values of several parts as well."""
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, Mapping):
+        return _size(list(value.values()))
+    return sum(map(_size, value)) if isinstance(value, list | tuple) else 0
 
 
 def _too_long(text: str) -> CdcError:

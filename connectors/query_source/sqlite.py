@@ -20,7 +20,8 @@ from cdcworker.schemas.errors import CdcError
 LOCKED_S: Final = 5.0
 STEPS: Final = 10_000
 """After so many steps of a statement its time is looked at."""
-_BUSY: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_IOERR")
+_BUSY: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_IOERR", "SQLITE_PROTOCOL", "SQLITE_READONLY")
+"""Errors that pass. Where a writer ended in the middle, a file that is only read stays as it is until the next writer comes."""
 _ORDERS: Final[dict[FieldType, Order]] = {"int64": "number", "string": "time"}
 
 
@@ -40,6 +41,8 @@ class SqliteDatabase:
             uri = f"file:{quote(str(self._path))}?mode=ro"
             with contextlib.closing(sqlite3.connect(uri, LOCKED_S, uri=True, isolation_level=None)) as session:
                 session.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
+                # All statements see the file, and its tables' columns, at one moment.
+                session.execute("begin")
                 # A view takes one statement, and none but a SELECT; it names the columns with the types they are declared with.
                 session.execute(f"create temp view {ALIAS} as {self._query}")
                 yield SqliteSession(session)
@@ -59,7 +62,10 @@ class SqliteSession:
         ]
 
     def has_unplaced(self, column: str) -> bool:
-        text = self._table.some(f"{quoted(column)} is null")
+        name, found = quoted(column), next(each for each in self.columns if each.name == column)
+        # To SQLite numbers lie below all texts.
+        below = f" or typeof({name}) in ('integer', 'real')" if found.order == "time" else ""
+        text = self._table.some(f"{name} is null{below}")
         return self._session.execute(text).fetchone() is not None
 
     def rows(self, limit: int, column: str = "", low: Mark | None = None) -> Iterator[QueryRow]:

@@ -40,7 +40,8 @@ class Window:
         if isinstance(self.high, int) or self.high is None:
             return None if self.high is None else self.high - lookback
         if not lookback:
-            return self.high
+            # The least text of the moment: those of one with fewer digits come before it.
+            return self.high.rstrip("0").rstrip(".") if "." in self.high else self.high
         # To the second: texts of one moment with more or fewer digits differ.
         return (moment(self.high) - timedelta(milliseconds=lookback)).isoformat(self.high[10])[:19]
 

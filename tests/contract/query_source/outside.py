@@ -47,6 +47,12 @@ class Outside:
         for _ in range(count):
             self.write_text(f"customer {len(self.texts)}")
 
+    def further(self, count: int) -> list[tuple[int, str]]:
+        """Returns keys and texts of rows that are to be written at once."""
+        before = len(self.texts)
+        self.texts += [f"customer {at}" for at in range(before, before + count)]
+        return list(enumerate(self.texts[before:], before + 1))
+
     def write_text(self, text: str) -> None:
         self.texts.append(text)
         self.add(len(self.texts), customer=text.replace("'", "''"))

@@ -7,7 +7,7 @@ from cdcworker.connectors.query_source import mysql as databases
 from cdcworker.schemas.placeholders import unscaled
 
 from tests.contract.query_source.databases import *  # noqa: F403 - what every database has to do
-from tests.contract.query_source.databases import TIMES, code_of, ids, name_of, opened, read_all, values
+from tests.contract.query_source.databases import DIFF, TIMES, code_of, ids, name_of, opened, read_all, values
 from tests.integration.connectors.query_source.servers import MariaDbOutside
 
 pytestmark = pytest.mark.mysql
@@ -113,6 +113,13 @@ def test_a_query_that_would_change_something_is_refused(outside, query):
     error = code_of(lambda: read_all(opened(outside, query=query, **{"query.key": None})))
     assert error.code == "query.refused"
     assert read_all(opened(outside))[0] == []
+
+
+def test_rows_that_the_server_leaves_out_are_not_gone(outside):
+    outside.write(3)
+    _, cursor = read_all(opened(outside, **DIFF))
+    cut_short = opened(outside, **DIFF, query="select * from orders limit rows examined 1")
+    assert code_of(lambda: cut_short.read(cursor)).code == "query.refused"
 
 
 def test_a_wrong_login_is_told_without_the_password(outside):

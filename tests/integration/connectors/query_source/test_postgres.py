@@ -7,6 +7,7 @@ import struct
 
 import pytest
 from cdcworker.connectors.query_source import postgres as databases
+from cdcworker.connectors.query_source import source as source_module
 from cdcworker.schemas.placeholders import unscaled
 
 from tests.contract.query_source.databases import *  # noqa: F403 - what every database has to do
@@ -118,6 +119,16 @@ def test_the_session_has_the_search_path_of_the_address(outside):
     assert ids(read_all(opened(outside, query="select id from orders"))[0]) == []
 
 
+def test_a_page_is_bounded_by_what_is_in_arrays_and_large_numbers_as_well(outside, monkeypatch):
+    monkeypatch.setattr(source_module, "PAGE_BYTES", 2_500)
+    outside.run("create table lists (id bigint primary key, v text[], n numeric)")
+    outside.run(
+        "insert into lists select n, array[repeat('x', 600)], ('1' || repeat('0', 1000))::numeric from generate_series(1, 7) n"
+    )
+    page = opened(outside, query="select * from lists").read(None)
+    assert (len(page.records), page.more) == (3, True)
+
+
 def test_what_a_look_sees_is_of_one_moment(outside):
     outside.write(3)
     source = opened(outside, **DIFF)
@@ -170,6 +181,25 @@ def test_a_database_or_a_right_that_is_missing_is_told(outside):
 def test_tls_that_the_server_does_not_have_is_not_done_without(outside):
     url = outside.config["connection.url"] + "?sslmode=require"
     assert code_of(lambda: opened(outside, **{"connection.url": url})).kind in ("transient", "config")
+
+
+def test_a_query_that_is_too_slow_is_told_in_whatever_language_the_server_says_it(outside):
+    outside.write(1)
+    outside.run(
+        "create function patient() returns int language plpgsql as $$ begin perform pg_sleep(30); exception when query_canceled then"
+        " raise exception 'storniere Anfrage wegen Zeitüberschreitung der Anfrage' using errcode = 'query_canceled'; end $$"
+    )
+    source = opened(outside, query="select id, patient() as v from orders", **{"query.timeout.ms": "300"})
+    assert code_of(lambda: source.read(None)).code == "query.too_slow"
+
+
+def test_types_that_cannot_be_read_in_time_are_told_as_the_query_is(outside):
+    outside.run("begin")
+    outside.run("lock table pg_enum in access exclusive mode")
+    try:
+        assert code_of(lambda: opened(outside, **{"query.timeout.ms": "300"})).code == "query.too_slow"
+    finally:
+        outside.run("rollback")
 
 
 def test_a_server_that_stands_still_is_given_up_and_tried_again(outside, monkeypatch):

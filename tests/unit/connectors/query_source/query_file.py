@@ -32,6 +32,11 @@ class QueryFile(Outside):
         with closing(sqlite3.connect(self._file)) as session, session:
             session.execute(text, values)
 
+    def write(self, count: int) -> None:
+        with closing(sqlite3.connect(self._file)) as session, session:
+            # One commit, however many rows there are.
+            session.executemany("insert into orders (id, customer) values (?, ?)", self.further(count))
+
     def write_text(self, text: str) -> None:
         # A statement's own text ends at a NUL.
         self.texts.append(text)

@@ -42,6 +42,15 @@ class DuckFile(Outside):
         with duckdb.connect(str(self._file)) as session:
             session.execute(text, list(parameters))
 
+    def write(self, count: int) -> None:
+        if not count:
+            return
+        # One file that is opened and one commit, however many rows there are.
+        with duckdb.connect(str(self._file)) as session:
+            session.begin()
+            session.executemany("insert into orders (id, customer) values (?, ?)", self.further(count))
+            session.commit()
+
     def write_text(self, text: str) -> None:
         self.texts.append(text)
         self.run("insert into orders (id, customer) values (?, ?)", len(self.texts), text)

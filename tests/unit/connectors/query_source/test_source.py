@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from cdcworker.connectors.api.kit import SourcePlace
@@ -15,6 +17,15 @@ from cdcworker.schemas.errors import CdcError
 from tests.unit.connectors.query_source.query_file import QueryFile
 
 SECRET = "s3cret-value"
+BROKEN_OFF = """
+import os, sqlite3, sys
+session = sqlite3.connect(sys.argv[1], isolation_level=None)
+session.execute("pragma cache_size = 1")
+session.execute("begin")
+session.executemany("insert into orders (id, customer) values (?, ?)", [(n, "x" * 2_000) for n in range(100, 200)])
+os._exit(0)
+"""
+"""Writes into the file, and ends before it commits."""
 TIMES = {"mode": "timestamp", "timestamp.column.name": "changed", "incrementing.column.name": None}
 DIFF = {"mode": "diff", "incrementing.column.name": None}
 
@@ -113,6 +124,51 @@ def test_a_late_time_is_found_whatever_the_number_of_its_digits(file):
     assert ids(read_all(source, cursor)[0]) == [2]
 
 
+@pytest.mark.parametrize(("first", "second"), [("30.000", "30"), ("30.50", "30.5"), ("30", "30.000")])
+def test_a_row_of_the_highest_time_is_found_whatever_the_number_of_its_digits(file, first, second):
+    source = opened(file, **TIMES)
+    add(file, 1, f"2024-01-01 10:00:{first}")
+    _, cursor = read_all(source)
+    add(file, 2, f"2024-01-01 10:00:{second}")
+    found, cursor = read_all(source, cursor)
+    assert (ids(found), read_all(source, cursor)[0]) == ([2], [])
+
+
+@pytest.mark.parametrize("value", [1_800_000_000, 0.5])
+def test_a_number_in_place_of_a_time_is_told_also_behind_the_highest_one(file, value):
+    add(file, 1, "2024-01-01 10:00:00")
+    source = opened(file, **TIMES)
+    _, cursor = read_all(source)
+    add(file, 2, value)
+    with pytest.raises(CdcError) as caught:
+        read_all(source, cursor)
+    assert caught.value.code == "query.cursor_null"
+
+
+def test_what_a_look_sees_is_of_one_moment(file):
+    file.run("pragma journal_mode = wal")
+    file.write(3)
+    source = opened(file)
+    with source._session() as session:
+        assert not session.has_unplaced("id")
+        file.run("alter table orders rename column customer to former")
+        file.run("alter table orders add column customer text")
+        file.run("alter table orders drop column changed")
+        file.write(1)
+        assert [row.values[1] for row in session.rows(10)] == ["customer 0", "customer 1", "customer 2"]
+
+
+def test_a_file_whose_writer_ended_in_the_middle_is_tried_again(file):
+    file.write(1)
+    source = opened(file)
+    subprocess.run([sys.executable, "-c", BROKEN_OFF, str(file.path)], check=True)
+    with pytest.raises(CdcError) as caught:
+        source.read(None)
+    assert (caught.value.code, caught.value.kind) == ("plugin.unavailable", "transient")
+    file.write(1)
+    assert ids(read_all(source)[0]) == [1, 2]
+
+
 def test_rows_that_are_equal_in_all_columns_come_each(file):
     for number in range(4):
         add(file, number, "2024-01-01 10:00:00", "same")
@@ -156,6 +212,14 @@ def test_a_result_that_is_too_long_or_has_a_key_twice_is_refused(file, monkeypat
         read_all(opened(file, **DIFF, query="select * from orders union all select * from orders where id = 1"))
 
 
+def test_a_position_of_a_key_of_other_columns_is_told(file):
+    file.write(1)
+    _, cursor = read_all(opened(file, **DIFF))
+    with pytest.raises(CdcError) as caught:
+        opened(file, **DIFF, **{"query.key": "id,customer"}).read(cursor)
+    assert (caught.value.code, caught.value.where["key"]) == ("plugin.misconfigured", "query.key")
+
+
 @pytest.mark.parametrize(
     ("declared", "value", "expected"),
     [
@@ -188,7 +252,7 @@ def test_a_value_without_a_place_among_times_is_refused(file, value):
     add(file, 2, value)
     with pytest.raises(CdcError) as caught:
         read_all(opened(file, **TIMES))
-    assert caught.value.code == ("query.cursor_null" if value is None else "plugin.record_refused")
+    assert caught.value.code == ("query.cursor_null" if value in (None, 5) else "plugin.record_refused")
     assert str(value) not in caught.value.message or value in (None, 5)
 
 
