@@ -86,7 +86,7 @@ def side_by_side(processes: int) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def class_archive() -> Iterator[None]:
-    """Makes the archive that halves each start of Spark beside the first tests: it costs as much as a dozen starts."""
+    """Makes the archive that halves each start of Spark beside the first tests: it costs as much as a dozen of them save."""
     argv = [str(PYTEST.with_name("cdcworker")), "jars", "archive"]
     silent = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(argv, cwd=ROOT, process_group=0, **silent) as process:
@@ -129,7 +129,8 @@ def ci(args: Sequence[str]) -> int:
             Lane(" ".join(AFTER_QUICK), pytest_argv(seed, *side_by_side(2), *AFTER_QUICK), quiet=True),
         ]
     began = time.monotonic()
-    codes, found = run(ROOT, lanes, LANES_AT_ONCE)
+    with contextlib.nullcontext() if args else class_archive():
+        codes, found = run(ROOT, lanes, LANES_AT_ONCE)
     return ended(began, codes, lanes, found)
 
 

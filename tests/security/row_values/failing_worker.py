@@ -66,7 +66,12 @@ class FailingWorker:
             users.append({"name": name, "grants": [grant], "tokens": [{"id": identity, "hash": hashed}]})
         path = self.folder / "users.yaml"
         path.write_text(yaml.safe_dump({"users": users}))
+        # Not where connectors may read; nobody listens there.
+        alerts = self.folder.with_name(f"{self.folder.name}-alerts.yaml")
+        receivers = [{"name": "nobody", "url": "http://127.0.0.1:9/"}]
+        alerts.write_text(yaml.safe_dump({"receivers": receivers, "hold": "0s"}))
         return {
+            "alerts.file": str(alerts),
             "rest.auth.file": str(path),
             "audit.topic": f"{self.group}.audit",
             "file.connector.paths": str(self.folder),

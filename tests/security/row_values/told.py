@@ -83,7 +83,7 @@ def answers(failing: FailingWorker, connectors: Sequence[str]) -> Iterator[tuple
 
 def topics(failing: FailingWorker) -> Iterator[tuple[str, str]]:
     """The records of the topics that whoever reads may not learn a value from."""
-    for topic in ("status", "audit"):
+    for topic in ("status", "audit", "alerts"):
         for record in failing.worker.read(f"{failing.group}.{topic}"):
             parts = (record.key(), record.value(), *(value for _, value in record.headers() or ()))
             yield f"the topic {topic}", b" ".join(part or b"" for part in parts).decode("utf-8", "backslashreplace")
