@@ -52,17 +52,22 @@ class Budget:
 
 def spent(budget: Budget, wall_ms: int, seconds: float, *, is_late: bool) -> Budget:
     """Returns the budget after more seconds, without days that are too old to count."""
-    today = datetime.fromtimestamp(wall_ms / 1000, UTC).date()
-    oldest = today - timedelta(days=DAYS - 1)
-    days = {day: known for day, known in budget.days.items() if date.fromisoformat(day) >= oldest}
-    measured, late = days.get(today.isoformat(), Seconds())
-    days[today.isoformat()] = Seconds(measured + seconds, late + seconds * is_late)
+    oldest, today = _window(wall_ms)
+    days = {day: known for day, known in budget.days.items() if day >= oldest}
+    measured, late = days.get(today, Seconds())
+    days[today] = Seconds(measured + seconds, late + seconds * is_late)
     return replace(budget, days=days)
+
+
+def _window(wall_ms: int) -> tuple[str, str]:
+    """Returns the first and the last day that count now."""
+    today = datetime.fromtimestamp(wall_ms / 1000, UTC).date()
+    return (today - timedelta(days=DAYS - 1)).isoformat(), today.isoformat()
 
 
 def expired(budgets: Mapping[Key, Budget], wall_ms: int) -> list[Key]:
     """Returns the budgets of which nothing counts any more: of connectors and objectives that are gone for thirty days."""
-    oldest = (datetime.fromtimestamp(wall_ms / 1000, UTC).date() - timedelta(days=DAYS - 1)).isoformat()
+    oldest, _ = _window(wall_ms)
     return [key for key, budget in budgets.items() if all(day < oldest for day in budget.days)]
 
 

@@ -26,8 +26,8 @@ Lag = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One thing that is wrong with a connector. `kind` is failed, unassigned, retrying, held_tables, or late: with the name of
-    an objective behind it."""
+    """One thing that is wrong with a connector. `kind` is failed, unassigned, retrying, held_tables, or late or budget with
+    the name of an objective behind it."""
 
     connector: str
     kind: str
