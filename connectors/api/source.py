@@ -129,6 +129,15 @@ class VerifiesPositions(Protocol):
         did."""
 
 
+@runtime_checkable
+class VerifiesRows(Protocol):
+    """A source whose tables can be compared with those of a target. Runs in a child process with a time limit."""
+
+    def verify_source(self) -> Any:
+        """Returns the source side of a comparison (`connectors.capture.compared_source.ComparedSource`); nothing is connected to
+        before it is used."""
+
+
 @dataclass(frozen=True, slots=True)
 class TranslatedOffset:
     """A position or an offset that was made of the other one, and what people should know of it, as sentences."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cdcworker.connectors.comparison.compared_source import ComparedSettings, ComparedSource, PublishedColumns
+from cdcworker.connectors.capture.compared_source import ComparedSettings, ComparedSource, PublishedColumns
 from cdcworker.connectors.comparison.transformed_tables import TransformedTables
 from cdcworker.connectors.verify.plan import SideTable
 from cdcworker.schemas.errors import CdcError

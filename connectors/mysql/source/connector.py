@@ -18,6 +18,7 @@ from cdcworker.schemas.change import JsonObject
 if TYPE_CHECKING:
     from cdcworker.connectors.api.abilities import RoleOption, RoleRequest, StandingTask
     from cdcworker.connectors.api.source import TranslatedOffset, WatchedTask
+    from cdcworker.connectors.capture.compared_source import ComparedSource
     from cdcworker.connectors.checks import DoctorCheck, ExaminedTarget, Repair
     from cdcworker.connectors.sql_script import ScriptStep
 
@@ -61,6 +62,11 @@ class MySqlSource:
 
         verify(parse(self._config), StoredPosition.from_json(position))
         return ""
+
+    def verify_source(self) -> ComparedSource:
+        from cdcworker.connectors.mysql.doctor.compared_source import MySqlSourceSide
+
+        return MySqlSourceSide(parse(self._config))
 
     def moved_position(self, task: int, position: JsonObject, to: str) -> TranslatedOffset:
         """Looks at the server's log; reads of it what lies between the two places."""

@@ -9,7 +9,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from cdcworker.connectors.api.table_batch import POSITION
-from cdcworker.connectors.comparison.postgres_source import PostgresSourceSide
+from cdcworker.connectors.postgres.doctor.compared_source import PostgresSourceSide
 from cdcworker.connectors.postgres.transport.server_functions import END_OF_LOG
 from cdcworker.connectors.verify import lake_texts as laketexts
 from cdcworker.connectors.verify.canonical_text import SESSION, SourceModes, VerifiedColumn

@@ -7,7 +7,7 @@ import threading
 
 import psycopg
 import pytest
-from cdcworker.connectors.comparison.postgres_source import PostgresSourceSide
+from cdcworker.connectors.postgres.doctor.compared_source import PostgresSourceSide
 from cdcworker.connectors.postgres.errors import translate
 from cdcworker.connectors.postgres.transport.server_functions import END_OF_LOG
 from cdcworker.connectors.verify.canonical_text import SourceModes

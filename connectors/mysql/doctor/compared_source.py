@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cdcworker.connectors.comparison.compared_source import PublishedColumns
-from cdcworker.connectors.comparison.sent_columns import sent_type
+from cdcworker.connectors.capture.compared_source import PublishedColumns
 from cdcworker.connectors.mysql.catalog.tables import CatalogTable, read_table
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.decode.captured_plans import map_of
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan, TablePlanner
 from cdcworker.connectors.mysql.decode.value_forms import span_text
+from cdcworker.connectors.mysql.doctor.sent_columns import sent_type
 from cdcworker.connectors.mysql.server.connection import opened, translate
 from cdcworker.connectors.mysql.server.facts import read_facts
 from cdcworker.connectors.mysql.server.grants import quoted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from cdcworker.connectors.comparison.compared_source import PublishedColumns
+from cdcworker.connectors.capture.compared_source import PublishedColumns
 from cdcworker.connectors.verify.canonical_text import SourceModes
 from cdcworker.connectors.verify.databases import PostgresSide, TableFailed
 from cdcworker.connectors.verify.plan import ComparisonPlan, Key, SideTable
