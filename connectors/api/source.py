@@ -134,7 +134,7 @@ class VerifiesRows(Protocol):
     """A source whose tables can be compared with those of a target. Runs in a child process with a time limit."""
 
     def verify_source(self) -> Any:
-        """Returns the source side of a comparison (`connectors.capture.compared_source.ComparedSource`); nothing is connected to
+        """Returns the source side of a comparison (`connectors.capture.tables.compared_source.ComparedSource`); nothing is connected to
         before it is used."""
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from cdcworker.connectors.api.sink import LedgerAccess
 from cdcworker.connectors.api.source import VerifiesRows
 from cdcworker.connectors.api.table_batch import DELETED, IS_CURRENT
-from cdcworker.connectors.capture.compared_source import ComparedSettings, ComparedSource
+from cdcworker.connectors.capture.tables.compared_source import ComparedSettings, ComparedSource
 from cdcworker.connectors.comparison.source_tables import SentTable, sent_tables, source_notes
 from cdcworker.connectors.verify.canonical_text import SourceModes
 from cdcworker.connectors.verify.databases import TargetSide, VerifyLimits

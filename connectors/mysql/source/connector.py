@@ -18,7 +18,7 @@ from cdcworker.schemas.change import JsonObject
 if TYPE_CHECKING:
     from cdcworker.connectors.api.abilities import RoleOption, RoleRequest, StandingTask
     from cdcworker.connectors.api.source import TranslatedOffset, WatchedTask
-    from cdcworker.connectors.capture.compared_source import ComparedSource
+    from cdcworker.connectors.capture.tables.compared_source import ComparedSource
     from cdcworker.connectors.checks import DoctorCheck, ExaminedTarget, Repair
     from cdcworker.connectors.sql_script import ScriptStep
 

@@ -39,7 +39,7 @@ from cdcworker.connectors.mysql.server.facts import ServerFacts, read_facts
 from cdcworker.connectors.mysql.server.log_events import made_at
 from cdcworker.connectors.mysql.server.log_files import log_end
 from cdcworker.connectors.mysql.server.steady_connection import SteadyConnection, translated
-from cdcworker.connectors.mysql.snapshot.read_view import GtidVisibility, LogPlace
+from cdcworker.connectors.mysql.snapshot.read_view import GtidPlace, GtidVisibility
 from cdcworker.connectors.mysql.snapshot.row_emitter import RowEmitter
 from cdcworker.connectors.mysql.source import captured_tables as tables
 from cdcworker.connectors.mysql.source import position_checks
@@ -243,7 +243,7 @@ def _translated(exc: Exception) -> Exception:
 def _current(session: Session) -> GtidVisibility:
     """Returns what a read would see now."""
     end = log_end(session.catalog.get(), session.facts)
-    return GtidVisibility(LogPlace(end.gtids), exact=session.facts.is_mariadb)
+    return GtidVisibility(GtidPlace(end.gtids), exact=session.facts.is_mariadb)
 
 
 def _is_busy(session: Session) -> bool:

@@ -22,8 +22,7 @@ from cdcworker.connectors.capture.stream.windows import Windows
 from cdcworker.connectors.capture.tables.table_quarantine import may_hold
 from cdcworker.connectors.mysql.binlog.event_reader import Event
 from cdcworker.connectors.mysql.binlog.format_description import FormatDescription
-from cdcworker.connectors.mysql.binlog.plain_events import Heartbeat as ServerHeartbeat
-from cdcworker.connectors.mysql.binlog.plain_events import Rotate
+from cdcworker.connectors.mysql.binlog.plain_events import HeartbeatEvent, Rotate
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.decode.native_log import NativeLog, make_native_log
 from cdcworker.connectors.mysql.decode.native_rows import NativeRows, native
@@ -213,7 +212,7 @@ class MySqlTask:
     def _between(self, session: Session, event: Event) -> None:
         """An event that belongs to no transaction."""
         body, place = event.body, session.state.events.place
-        if isinstance(body, ServerHeartbeat):
+        if isinstance(body, HeartbeatEvent):
             # There is nothing that was not read, up to a place behind events that are no transactions, as a file begins with.
             self._ts_us = time.time_ns() // 1000
             at = FilePlace(body.file, body.position, self._made)

@@ -19,7 +19,7 @@ from cdcworker.schemas.change import JsonObject
 if TYPE_CHECKING:
     from cdcworker.connectors.api.abilities import RoleOption, RoleRequest, StandingTask
     from cdcworker.connectors.api.source import DropRequest, Leftover, TranslatedOffset, WatchedTask
-    from cdcworker.connectors.capture.compared_source import ComparedSource
+    from cdcworker.connectors.capture.tables.compared_source import ComparedSource
     from cdcworker.connectors.checks import DoctorCheck, ExaminedTarget, Repair
     from cdcworker.connectors.sql_script import ScriptStep
     from cdcworker.schemas.errors import CdcError

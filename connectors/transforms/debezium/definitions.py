@@ -21,7 +21,7 @@ from cdcworker.connectors.transforms.debezium.json_shape import ShapeOptions
 from cdcworker.connectors.transforms.debezium.logical_message import DecodeLogicalDecodingMessageContent
 from cdcworker.connectors.transforms.debezium.logical_topic_router import KeyField, ToLogicalTopicRouter
 from cdcworker.connectors.transforms.debezium.partition_routing import PartitionRouting
-from cdcworker.connectors.transforms.debezium.scripting import ContentBasedRouter, Filter, Scope
+from cdcworker.connectors.transforms.debezium.scripting import ContentBasedRouter, ScriptedFilter, ScriptScope
 from cdcworker.connectors.transforms.definitions import (
     Config,
     Problems,
@@ -312,12 +312,12 @@ def _expression_keys(name: str, doc: str) -> tuple[ConfigKey, ...]:
     )  # fmt: skip
 
 
-def _with_expression(name: str, kind: Callable[[Expression, Scope], Transform]) -> Callable[[Config], Transform]:
+def _with_expression(name: str, kind: Callable[[Expression, ScriptScope], Transform]) -> Callable[[Config], Transform]:
     def make(config: Config) -> Transform:
         regex = (config["topic.regex"] or "").strip()
         topics = TopicNameMatches(patterns.required(regex)) if regex else None
         expression = Expression(config[name], _LANGUAGES[config["language"].strip().lower()])
-        return kind(expression, Scope(topics, config["null.handling.mode"].lower()))
+        return kind(expression, ScriptScope(topics, config["null.handling.mode"].lower()))
 
     return make
 
@@ -333,7 +333,7 @@ def _check_expression(name: str) -> Callable[[Config], Problems]:
 
 def _of_expressions() -> Iterable[TransformDefinition]:
     for kind, name, doc in (
-        (Filter, "condition", "Records for which it is true are kept."),
+        (ScriptedFilter, "condition", "Records for which it is true are kept."),
         (ContentBasedRouter, "topic.expression", "The topic of a record; null: the one that it has."),
     ):
         keys, make = _expression_keys(name, doc), _with_expression(name, kind)

@@ -14,7 +14,7 @@ NullHandling = Literal["keep", "drop", "evaluate"]
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ScriptScope:
     """The records that an expression is evaluated for: those of some topics, or of all, and tombstones by `null_handling`."""
 
     topics: TopicNameMatches | None
@@ -34,7 +34,7 @@ class Scope:
 class ScriptingTransformation(ABC):
     """A transform by what an expression gives for a record."""
 
-    def __init__(self, expression: Expression, scope: Scope) -> None:
+    def __init__(self, expression: Expression, scope: ScriptScope) -> None:
         self._expression = expression
         self._scope = scope
 
@@ -50,7 +50,7 @@ class ScriptingTransformation(ABC):
         """Returns what becomes of a record by the expression's value. Raises DataError for one of another type."""
 
 
-class Filter(ScriptingTransformation):
+class ScriptedFilter(ScriptingTransformation):
     """Keeps the records for which a condition is true."""
 
     def _by(self, found: Any, record: ConnectRecord) -> ConnectRecord | None:
