@@ -102,6 +102,14 @@ class BinlogDecoder:
         GTID, where it has one."""
         self._drop_to, self._resumed = rows, identity
 
+    def observe(self, observer: RowObserver | None) -> None:
+        """Shows every event to this observer from now on; to none with None."""
+        self.observer = observer
+
+    def write_natively(self, writer: RowWriter) -> None:
+        """Has rows written as records by this writer from now on, those that it can write."""
+        self.writer = writer
+
     def take(self, upto: int | None = None) -> list[Change | EncodedRecords]:
         """Takes what has been read, also amid a transaction; of that the first `upto` changes, where that is said."""
         upto = len(self.out) if upto is None else upto

@@ -180,11 +180,11 @@ class Session:
     def write_natively(self, writer: RowWriter) -> None:
         """Rows become records by this writer from now on, those that it can write."""
         self.state.events.leaves_rows = True
-        self.decoder.writer = writer
+        self.decoder.write_natively(writer)
 
     def observe(self) -> None:
         """Shows the snapshot every event from now on."""
-        self.decoder.observer = self.snapshot
+        self.decoder.observe(self.snapshot)
 
     def passed(self, place: FilePlace) -> None:
         """The stream stands between two transactions, at this place of the log."""

@@ -249,7 +249,7 @@ class MySqlTask:
         if snapshot and (snapshot.progress.loads or decoder.observer is not None):
             decoder.out.extend(snapshot.step(session.log_place))
             if snapshot.finished:
-                decoder.observer = None
+                decoder.observe(None)
         self._boundary = len(decoder.out)
 
     def _require_news(self) -> None:

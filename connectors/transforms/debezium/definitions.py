@@ -21,7 +21,7 @@ from cdcworker.connectors.transforms.debezium.json_shape import ShapeOptions
 from cdcworker.connectors.transforms.debezium.logical_message import DecodeLogicalDecodingMessageContent
 from cdcworker.connectors.transforms.debezium.logical_topic_router import KeyField, ToLogicalTopicRouter
 from cdcworker.connectors.transforms.debezium.partition_routing import PartitionRouting
-from cdcworker.connectors.transforms.debezium.scripting import ContentBasedRouter, ScriptedFilter, ScriptScope
+from cdcworker.connectors.transforms.debezium.scripting import ContentBasedRouter, Filter, ScriptScope
 from cdcworker.connectors.transforms.definitions import (
     Config,
     Problems,
@@ -333,7 +333,7 @@ def _check_expression(name: str) -> Callable[[Config], Problems]:
 
 def _of_expressions() -> Iterable[TransformDefinition]:
     for kind, name, doc in (
-        (ScriptedFilter, "condition", "Records for which it is true are kept."),
+        (Filter, "condition", "Records for which it is true are kept."),
         (ContentBasedRouter, "topic.expression", "The topic of a record; null: the one that it has."),
     ):
         keys, make = _expression_keys(name, doc), _with_expression(name, kind)

@@ -50,7 +50,7 @@ class ScriptingTransformation(ABC):
         """Returns what becomes of a record by the expression's value. Raises DataError for one of another type."""
 
 
-class ScriptedFilter(ScriptingTransformation):
+class Filter(ScriptingTransformation):
     """Keeps the records for which a condition is true."""
 
     def _by(self, found: Any, record: ConnectRecord) -> ConnectRecord | None:

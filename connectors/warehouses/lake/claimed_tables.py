@@ -73,7 +73,7 @@ class ClaimedTables:
 
     def alone(self, place: LakeName) -> contextlib.AbstractContextManager[None]:
         """Keeps batches away from a table meanwhile."""
-        return self._locks.alone(place)
+        return self._locks.exclusive(place)
 
     def kept_versions(self, _place: LakeName) -> Collection[Any]:
         """Returns the versions of a table that readers find by something else than the table."""

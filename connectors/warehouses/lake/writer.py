@@ -148,7 +148,7 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
                 self._places[state.topic], self._states[state.topic] = place, state
                 older += [(state.topic, place)] if state.epoch < self._epoch else []
             self._faults.missing(self._seen.intersection(topics) - self._states.keys())
-            raised = self._parallel.each(self, lambda writer, item: writer._raise(*item), older)
+            raised = self._parallel.run_all(self, lambda writer, item: writer._raise(*item), older)
             self._states.update({state.topic: state for state in raised})
             self._seen.update(self._states)
             self._claimed = True
@@ -170,7 +170,7 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
         work = refusals.held(lambda writer, topic: writer._topic(topic, topics[topic], batch))
         with self._translated():
             self._side.add_dead_letters(self._spark(), batch.dead, self._stage)
-            found = self._parallel.each(self, work, list(topics))
+            found = self._parallel.run_all(self, work, list(topics))
             orphans = dict(zip(topics, found, strict=True))
         done = {topic: count for topic, count in orphans.items() if count is not None}
         for topic, count in done.items():
@@ -246,7 +246,7 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
         self._spark()
         places = [place for place in self._tables.places() if place.schema != OWN]
         wanted = None if topics is None else {self._place(topic, (), keep=False): topic for topic in topics}
-        loaded = self._parallel.each(self, lambda writer, place: writer._load(place, wanted), places)
+        loaded = self._parallel.run_all(self, lambda writer, place: writer._load(place, wanted), places)
         for place, found in zip(places, loaded, strict=True):
             if found is not None and found.state is not None and found.state.sink == self._sink:
                 yield place, found
@@ -294,7 +294,7 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
     def _at(self, place: LakeName) -> Iterator[None]:
         """One table of several: who waits for them hears of it, and what fails says which it was."""
         name = ".".join(place)
-        with self._under_way.one(name), self._translated(table=name):
+        with self._under_way.writing(name), self._translated(table=name):
             yield
 
     def _translated(self, **where: str) -> contextlib.AbstractContextManager[None]:

@@ -151,8 +151,10 @@ SIBLINGS = (
     re.compile(r"(connectors)/(mysql|postgres)/"),
     re.compile(r"(connectors/warehouses)/([a-z_]+)/"),
     re.compile(r"(connectors/targets)/([a-z_]+)/"),
+    re.compile(r"(connectors/transforms)/(debezium/|[a-z_]+)"),
 )
-"""Databases, warehouses and targets: each has a part of its own of what all of them have."""
+"""Databases, warehouses and targets: each has a part of its own of what all of them have. Transforms have the names that Kafka Connect
+and Debezium have given them."""
 
 
 def are_siblings(places: list[str]) -> bool:
