@@ -210,10 +210,10 @@ class WatermarkSnapshot:
 
     def step(self, position: LogPlace) -> list[Change | EncodedRecords]:
         """`passed`, with orders before it: the next rows are on their way while what was read is written."""
-        self.loader.collect()
-        self.loader.pump()
+        self.loader.take_results()
+        self.loader.order_reads()
         out = self.passed(position)
-        self.loader.pump()
+        self.loader.order_reads()
         return out
 
     def passed(self, position: LogPlace) -> list[Change | EncodedRecords]:
@@ -223,7 +223,7 @@ class WatermarkSnapshot:
             del self.progress.skips[str(table_id)]
             # The progress has changed: it is stored even where no further record comes.
             self.loader.moves += 1
-        self.loader.collect()
+        self.loader.take_results()
         if not self.progress.loads:
             self.progress.unseen.clear()
             return []

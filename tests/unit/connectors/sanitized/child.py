@@ -159,7 +159,7 @@ def bodies(native: ModuleType, shake: Shaker, count: int) -> int:
     done, ends = 0, array("q", (0, 0))
     for paths in (((),), (("after",), ("op",)), (("before", "many"), ("after", "v"))):
         plan = decode.DecodePlan(SCHEMA, paths)
-        words = plan.nodes, plan.kids, plan.widths
+        words = plan.nodes, plan.children, plan.widths
 
         def take(view: memoryview, words: tuple[bytes, ...] = words) -> bool:
             ends[1] = len(view)
