@@ -66,7 +66,7 @@ class SourceConnector(Protocol):
 class WritesRecords(Protocol):
     """A task that can encode records of the default form by itself and hand them on as `EncodedRecords` among its changes."""
 
-    def lend(self, layouts: RecordLayouts) -> None:
+    def use_layouts(self, layouts: RecordLayouts) -> None:
         """Called after `open` from the task's thread, where the connector's converters allow it; not called otherwise."""
 
 

@@ -102,7 +102,7 @@ class RowEmitter:
         self._is_mariadb = is_mariadb
         self._writer: SelectedRowWriter | None = None
 
-    def lend(self, shaper: RecordLayouts, module: ModuleType) -> None:
+    def use_layouts(self, shaper: RecordLayouts, module: ModuleType) -> None:
         """Rows become records natively from now on."""
         self._writer = SelectedRowWriter(shaper, module)
 

@@ -117,9 +117,9 @@ class MySqlSource:
 
     def repair(self, fix: Repair, administrator: str | None = None) -> None:
         """Runs the statements that a check proposed; changes the server's settings or grants."""
-        from cdcworker.connectors.mysql.doctor.repair import mend
+        from cdcworker.connectors.mysql.doctor.repair import apply_statements
 
-        mend(parse(self._config), fix.statements, administrator)
+        apply_statements(parse(self._config), fix.statements, administrator)
 
     def watched(self, context: TaskContext, *, rows: bool = False) -> AbstractContextManager[WatchedTask]:
         """Reads the log under a server id of its own; nothing is written to the server."""

@@ -63,13 +63,13 @@ def open_session(
     settings: MySqlSettings,
     context: TaskContext,
     stored: StoredPosition | None,
-    troubles: Mapping[str, CdcError],
+    held: Mapping[str, CdcError],
 ) -> Session:
-    """Opens a session at the stored position (None: the task never ran). `troubles`: tables that are to be left out from now on, with
+    """Opens a session at the stored position (None: the task never ran). `held`: tables that are to be left out from now on, with
     the errors."""
     quarantine = TableQuarantine(stored.quarantine if stored else None, settings.raw, context.jobs)
     quarantine.lift()
-    quarantine.hold(troubles)
+    quarantine.hold(held)
     settings = replace(settings, filters=quarantine.applied(settings.filters))
     catalog = SteadyConnection(settings)
     connections = Connections(settings, catalog)

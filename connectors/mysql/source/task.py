@@ -108,7 +108,7 @@ class MySqlTask:
         self._heard_at = now = time.monotonic()
         self._pace.begin(self._session.position.place, now)
 
-    def lend(self, layouts: RecordLayouts) -> None:
+    def use_layouts(self, layouts: RecordLayouts) -> None:
         """Lets rows become records here, by the native core, where it was built and is wanted."""
         session, module = self._opened(), native() if self._settings.raw[NATIVE] else None
         if module is not None:
@@ -116,7 +116,7 @@ class MySqlTask:
             rows = NativeRows(layouts, module, schema)
             session.write_natively(rows)
             if session.emitter is not None:
-                session.emitter.lend(layouts, module)
+                session.emitter.use_layouts(layouts, module)
             self._log = make_native_log(session.state, rows, module, schema, partial(self._at_commit, session))
 
     def poll(self) -> PollBatch:

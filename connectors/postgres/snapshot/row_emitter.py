@@ -101,7 +101,7 @@ class RowEmitter:
         self._template = template
         self._writer: FrameRowEmitter | None = None
 
-    def lend(self, shaper: RecordLayouts, module: ModuleType) -> None:
+    def use_layouts(self, shaper: RecordLayouts, module: ModuleType) -> None:
         """Rows become records natively from now on."""
         self._writer = FrameRowEmitter(shaper, module)
 

@@ -189,6 +189,6 @@ class PostgresSource:
 
     def repair(self, fix: Repair, administrator: str | None = None) -> None:
         """Runs the statements that a check proposed; changes the database."""
-        from cdcworker.connectors.postgres.doctor.repair import mend
+        from cdcworker.connectors.postgres.doctor.repair import apply_statements
 
-        mend(parse(self._config), fix.statements, administrator)
+        apply_statements(parse(self._config), fix.statements, administrator)

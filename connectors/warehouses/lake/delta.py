@@ -236,7 +236,7 @@ class DeltaTables:
             feature = statements.listed({"delta.feature.timestampNtz": "supported"})
             self._spark.sql(f"ALTER TABLE {self.name(place)} SET TBLPROPERTIES ({feature})")
 
-    def adopt(self, place: LakeName) -> None:
+    def take_over(self, place: LakeName) -> None:
         self._spark.sql(f"ALTER TABLE {self.name(place)} SET TBLPROPERTIES ({statements.listed(self._properties)})")
 
     def name(self, place: LakeName) -> str:

@@ -210,7 +210,7 @@ class IcebergTables:
             f"CREATE TABLE IF NOT EXISTS {self.name(place)} ({columns}) USING iceberg TBLPROPERTIES ({statements.listed(properties)})"
         )
 
-    def adopt(self, place: LakeName) -> None:
+    def take_over(self, place: LakeName) -> None:
         self._spark.sql(f"ALTER TABLE {self.name(place)} SET TBLPROPERTIES ({statements.listed(STAGED)})")
 
     def name(self, place: LakeName) -> str:

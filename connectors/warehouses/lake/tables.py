@@ -60,7 +60,7 @@ class LakeTables(Protocol):
     def create(self, place: LakeName, columns: str, state: Manifest | None) -> None:
         """Unless it is there. Without a state it is one of the sink's own, whose commits depend on nothing."""
 
-    def adopt(self, place: LakeName) -> None:
+    def take_over(self, place: LakeName) -> None:
         """Give an empty table that somebody made in advance what it needs."""
 
     def name(self, place: LakeName) -> str:

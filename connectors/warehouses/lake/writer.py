@@ -354,7 +354,7 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
             if not found.empty:
                 where = {"topic": topic, "table": ".".join(place)}
                 raise CdcError(TARGET_COLLISION, "a table with rows is there that no sink has made", where=where)
-            self._tables.adopt(place)
+            self._tables.take_over(place)
             found.state = Manifest(self._sink, topic, self._epoch)
         state, known = found.state, self._states.get(topic)
         if (state.sink, state.topic) != (self._sink, topic):

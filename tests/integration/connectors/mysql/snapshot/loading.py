@@ -67,7 +67,7 @@ class Loading:
         emitter = RowEmitter(self.progress, TEMPLATE, self.numbers, self._unasked, is_mariadb=True)
         self.registry = Registry()
         if module is not None:
-            emitter.lend(self.registry, module)
+            emitter.use_layouts(self.registry, module)
         self.snapshot = WatermarkSnapshot(loader, emitter)
         self.decoder.observer = self.snapshot
         self.changes: list[Change] = []

@@ -54,7 +54,7 @@ def records_of(chunk: SelectedChunk, module: ModuleType | None) -> list[tuple[An
     registry = Registry()
     emitter = RowEmitter(SnapshotProgress(), TEMPLATE, CommitNumbers(5), lambda: chunk.view.snap, is_mariadb=True)
     if module is not None:
-        emitter.lend(registry, module)
+        emitter.use_layouts(registry, module)
     return registry.produced(emitter.emit(chunk, chunk.view.hw))
 
 

@@ -83,7 +83,7 @@ def outcome(
     emitter = RowEmitter(progress, TEMPLATE, CommitNumbers(77), lambda: VIEW.snap, is_mariadb=False)
     if fast:
         assert native is not None
-        emitter.lend(registry, native)
+        emitter.use_layouts(registry, native)
     try:
         return registry.produced(emitter.rows(VIEW, rows)), progress.e, progress.n, progress.rows
     except CdcError as exc:
