@@ -12,9 +12,9 @@ from cdcworker.connectors.query_source.database import QueriedDatabase, QueryReq
 
 
 def _sqlite(request: QueryRequest) -> QueriedDatabase:
-    from cdcworker.connectors.query_source.sqlite import SqliteDatabase
+    from cdcworker.connectors.query_source.sqlite import QueriedSqlite
 
-    return SqliteDatabase(request)
+    return QueriedSqlite(request)
 
 
 def _duckdb(request: QueryRequest) -> QueriedDatabase:
