@@ -46,9 +46,10 @@ from cdcworker.worker.protocol.heartbeat import HangDetector
 from cdcworker.worker.protocol.task_limits import TaskLimits
 from cdcworker.worker.rest import connect_json
 from cdcworker.worker.rest.rebalance_counts import RebalanceCounts
-from cdcworker.worker.rest.resources import changes, loggers
+from cdcworker.worker.rest.resources import loggers
 from cdcworker.worker.rest.resources.monitoring.metrics import families, text, values
-from cdcworker.worker.rest.resources.verify import VerifySchedule
+from cdcworker.worker.rest.resources.sets import changes
+from cdcworker.worker.rest.resources.targets.verify import VerifySchedule
 from cdcworker.worker.security.session_key import renew
 from cdcworker.worker.source.start_reader import last_of, position_of
 from cdcworker.worker.source.task_identity import same_key

@@ -16,15 +16,12 @@ from cdcworker.worker.rest.audit_trail import AuditedState
 from cdcworker.worker.rest.context import ApiContext, HerderLike
 from cdcworker.worker.rest.forward import Forwarder
 from cdcworker.worker.rest.resources import (
-    changes,
     connectors,
-    dead_letters,
     doctor,
     events,
     explain,
     history,
     internal,
-    labels,
     lifecycle,
     loggers,
     offsets,
@@ -32,11 +29,10 @@ from cdcworker.worker.rest.resources import (
     root,
     snapshots,
     support,
-    verify,
 )
-from cdcworker.worker.rest.resources.connections import requests as connection_requests
-from cdcworker.worker.rest.resources.lakes import maintenance
 from cdcworker.worker.rest.resources.monitoring import incidents, metric_compat, metrics
+from cdcworker.worker.rest.resources.sets import changes, connections, labels
+from cdcworker.worker.rest.resources.targets import dead_letters, maintenance, verify
 from cdcworker.worker.rest.routing import Endpoint, routes
 from cdcworker.worker.rest.settings import ApiSettings
 from cdcworker.worker.schema_registry.roles import guarded
@@ -55,7 +51,7 @@ from starlette.routing import BaseRoute
 ENDPOINTS: tuple[Endpoint, ...] = (
     *root.ENDPOINTS,
     *connectors.ENDPOINTS,
-    *connection_requests.ENDPOINTS,
+    *connections.ENDPOINTS,
     *lifecycle.ENDPOINTS,
     *offsets.ENDPOINTS,
     *plugins.ENDPOINTS,

@@ -45,7 +45,9 @@ def place(url, **more):
 )  # fmt: skip
 def test_the_scheme_of_an_address_chooses_the_database(url, kind):
     login = (
-        {} if kind in ("QueriedSqlite", "QueriedDuckDb") else {"connection__user": "reader", "connection__password": SECRET}
+        {}
+        if kind in ("QueriedSqlite", "QueriedDuckDb")
+        else {"connection__user": "reader", "connection__password": SECRET}
     )
     assert problems(url, **login) == {}
     assert type(open_database(place(url, **login))).__name__ == kind

@@ -17,7 +17,7 @@ from cdcworker.worker.rest import connect_json
 from cdcworker.worker.rest.context import ApiContext
 from cdcworker.worker.rest.rebalance_counts import RebalanceCounts
 from cdcworker.worker.rest.resources.monitoring.metric_table import ALL, OF_KIND, OTHER, TABLES_MAX, TASKS, Kind, Metric
-from cdcworker.worker.rest.resources.verify import record_of
+from cdcworker.worker.rest.resources.targets.verify import record_of
 from cdcworker.worker.rest.routing import Endpoint
 from cdcworker.worker.rest.settings import ApiSettings
 from cdcworker.worker.security.access import sees_all, visible

@@ -11,8 +11,8 @@ from cdcworker.coordinator.log.setting_records import COMPARISON, readable
 from cdcworker.coordinator.model import PutJob
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.diagnostics.verify import Verifier, VerifyRequest, source_of
-from cdcworker.worker.rest.resources import verify
-from cdcworker.worker.rest.resources.verify import VerifySchedule
+from cdcworker.worker.rest.resources.targets import verify
+from cdcworker.worker.rest.resources.targets.verify import VerifySchedule
 from cdcworker.worker.security.access import Caller, Grant
 from httpx import ASGITransport
 
@@ -164,7 +164,7 @@ def test_who_has_no_right_on_the_source_learns_nothing_of_its_rows(serving, pair
     assert client.post(PATH).status_code == 202
     until(lambda: runs.get("w").is_over)
     caller = Caller("w-team", (Grant("operate", "w"),), "token")
-    monkeypatch.setattr("cdcworker.worker.rest.resources.verify.caller_of", lambda scope: caller)
+    monkeypatch.setattr("cdcworker.worker.rest.resources.targets.verify.caller_of", lambda scope: caller)
     assert client.post(PATH).status_code == 403
     for source in ("s", "nobody"):
         assert client.post(f"{PATH}?source={source}").status_code == 403, "no answer tells which sources there are"
@@ -544,7 +544,7 @@ def test_a_repair_needs_operate_on_the_source_too_and_its_trial_read(
 ):
     client, _ = for_repair
     caller = Caller("team", tuple(Grant(*grant) for grant in grants), "token")
-    monkeypatch.setattr("cdcworker.worker.rest.resources.verify.caller_of", lambda scope: caller)
+    monkeypatch.setattr("cdcworker.worker.rest.resources.targets.verify.caller_of", lambda scope: caller)
     assert client.post(f"{PATH}/repair?dry_run=true").status_code == trial
     assert client.post(f"{PATH}/repair").status_code == repair
     assert len(cluster.state.jobs) == (repair == 202)

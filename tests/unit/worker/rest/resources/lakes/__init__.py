@@ -1,1 +1,0 @@
-"""Unit tests of `cdcworker.worker.rest.resources.lakes`."""

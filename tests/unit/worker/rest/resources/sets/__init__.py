@@ -1,0 +1,1 @@
+"""Unit tests of `cdcworker.worker.rest.resources.sets`."""

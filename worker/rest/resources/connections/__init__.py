@@ -1,1 +1,0 @@
-"""Which requests do connections answer, the logins that connectors share?"""

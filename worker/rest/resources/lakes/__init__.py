@@ -1,1 +1,0 @@
-"""What is asked of the tables of a lake?"""
