@@ -77,7 +77,7 @@ class Task:
 
 @pytest.fixture
 def task(monkeypatch):
-    monkeypatch.setattr(table_maintenance, "LOOK_S", 0.001)
+    monkeypatch.setattr(table_maintenance, "POLL_S", 0.001)
     return Task()
 
 
