@@ -35,7 +35,7 @@ from cdcworker.connectors.capture.snapshot.progress import (
     TableLoad,
 )
 from cdcworker.connectors.capture.snapshot.reader_pool import Executor
-from cdcworker.connectors.capture.snapshot.visibility import TransactionId
+from cdcworker.connectors.capture.snapshot.visibility import LogPlace, TransactionId
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 
@@ -107,6 +107,8 @@ class ChunkScheduler:
         self.windows: list[ChunkWindow] = []
         self.keyless: tuple[SnapshotLoad, TableLoad] | None = None
         """A table without a key whose turn it is: it is read whole, by whoever reads the stream."""
+        self.place: LogPlace | None = None
+        """Where the stream stands: a log is ahead of what reads see, as a server logs a transaction before its rows are visible."""
         self.moves = 0
         """Grows with every step of progress: a step is worth a position even when it has brought no rows."""
         self._executor = executor
@@ -240,7 +242,7 @@ class ChunkScheduler:
         self._executor.give(window, lambda reader: _chunk(reader, want))
 
     def must_see(self, load: SnapshotLoad) -> RequiredVisibility:
-        return RequiredVisibility(load.floor, frozenset(load.exempt), tuple(self.progress.unseen))
+        return RequiredVisibility(load.floor, frozenset(load.exempt), tuple(self.progress.unseen), self.place)
 
     def _row_limit(self, load: SnapshotLoad, table: TableLoad) -> int:
         limit = int(self._limits.chunk_bytes / table.width) if table.width else ROWS_MIN

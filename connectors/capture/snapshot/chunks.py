@@ -114,10 +114,14 @@ class RequiredVisibility:
     """but for these."""
     before: tuple[TransactionId, ...] = ()
     """Transactions that the stream has delivered."""
+    place: LogPlace | None = None
+    """Where the stream stood when the read was ordered."""
 
     def met(self, snap: Visibility) -> bool:
         """Returns whether a read that saw this much saw all it must."""
         if self.floor and not snap.all_ended(self.floor, self.exempt):
+            return False
+        if self.place is not None and not snap.reaches(self.place):
             return False
         return all(snap.sees_delivered(transaction) for transaction in self.before)
 

@@ -27,6 +27,10 @@ class Visibility(Protocol):
     def sees(self, transaction: TransactionId, /) -> bool:
         """Returns whether the transaction of an event is visible for certain."""
 
+    def reaches(self, place: Any, /) -> bool:
+        """Returns whether it saw everything before a place of the log that the stream has passed. Always true where places tell nothing
+        of that: there each transaction is asked for."""
+
     def sees_delivered(self, transaction: TransactionId, /) -> bool:
         """Returns whether a transaction is visible that the stream had delivered before the read began."""
 

@@ -210,6 +210,7 @@ class WatermarkSnapshot:
 
     def step(self, position: LogPlace) -> list[Change | EncodedRecords]:
         """`passed`, with orders before it: the next rows are on their way while what was read is written."""
+        self.loader.place = position
         self.loader.take_results()
         self.loader.order_reads()
         out = self.passed(position)

@@ -32,6 +32,15 @@ class GtidPlace:
             return isinstance(other.gtids, MariaDbPosition) and self.gtids.contains(other.gtids)
         return isinstance(other.gtids, GtidSet) and self.gtids.contains(other.gtids)
 
+    def reaches(self, other: GtidPlace) -> bool:
+        """Returns whether this place is behind the other one, but for what this server's log has nothing of, as after a failover."""
+        mine, theirs = self.gtids, other.gtids
+        if isinstance(mine, MariaDbPosition) and isinstance(theirs, MariaDbPosition):
+            return all(mine.holds(gtid) for gtid in theirs.last.values() if gtid.domain in mine.last)
+        if isinstance(mine, GtidSet) and isinstance(theirs, GtidSet):
+            return not any(source in mine.intervals for source in theirs.subtract(mine).intervals)
+        return False
+
     def __str__(self) -> str:
         return str(self.gtids)
 
@@ -47,6 +56,10 @@ class GtidVisibility:
     def sees(self, transaction: str) -> bool:
         """Returns whether a transaction, by the text of its GTID, was seen for certain."""
         return self.low >= GtidPlace.parse(transaction, is_mariadb=isinstance(self.low.gtids, MariaDbPosition))
+
+    def reaches(self, place: GtidPlace) -> bool:
+        """A server logs a transaction, and sends it, before its rows are visible: with semi-synchronous replication it may be seconds."""
+        return self.low.reaches(place)
 
     def sees_delivered(self, transaction: str) -> bool:
         return self.sees(transaction)

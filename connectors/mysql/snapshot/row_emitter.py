@@ -11,6 +11,7 @@ from cdcworker.connectors.capture.snapshot.packed_rows import records_of
 from cdcworker.connectors.capture.snapshot.progress import SnapshotProgress
 from cdcworker.connectors.capture.snapshot.row_identity import KeyTexts
 from cdcworker.connectors.capture.snapshot.row_positions import RowPositions
+from cdcworker.connectors.capture.snapshot.visibility import Visibility
 from cdcworker.connectors.mysql.binlog.rows import UNSENT, BinlogRow
 from cdcworker.connectors.mysql.decode.commit_numbers import CommitNumbers
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan
@@ -88,7 +89,7 @@ class RowEmitter:
         progress: SnapshotProgress,
         template: JsonObject,
         numbers: CommitNumbers,
-        current: Callable[[], GtidVisibility],
+        current: Callable[[], Visibility],
         *,
         is_mariadb: bool,
         check: Callable[[TablePlan], None] = lambda plan: None,

@@ -14,6 +14,7 @@ from cdcworker.connectors.capture.config.heartbeat_keys import transaction_topic
 from cdcworker.connectors.capture.snapshot.chunk_scheduler import ChunkScheduler, ReadLimits
 from cdcworker.connectors.capture.snapshot.progress import SnapshotProgress, TaskStart, is_loaded
 from cdcworker.connectors.capture.snapshot.reader_pool import ReaderPool
+from cdcworker.connectors.capture.snapshot.visibility import Visibility
 from cdcworker.connectors.capture.snapshot.watermark_snapshot import WatermarkSnapshot
 from cdcworker.connectors.capture.source_template import template_of
 from cdcworker.connectors.capture.stream.transaction_metadata import TransactionMetadata
@@ -39,7 +40,7 @@ from cdcworker.connectors.mysql.server.facts import ServerFacts, read_facts
 from cdcworker.connectors.mysql.server.log_events import made_at
 from cdcworker.connectors.mysql.server.log_files import log_end
 from cdcworker.connectors.mysql.server.steady_connection import SteadyConnection, translated
-from cdcworker.connectors.mysql.snapshot.read_view import GtidPlace, GtidVisibility
+from cdcworker.connectors.mysql.snapshot.read_view import ReadViews
 from cdcworker.connectors.mysql.snapshot.row_emitter import RowEmitter
 from cdcworker.connectors.mysql.source import captured_tables as tables
 from cdcworker.connectors.mysql.source import position_checks
@@ -240,10 +241,15 @@ def _translated(exc: Exception) -> Exception:
     return translate(exc) if isinstance(exc, pymysql.Error) else exc
 
 
-def _current(session: Session) -> GtidVisibility:
-    """Returns what a read would see now."""
-    end = log_end(session.catalog.get(), session.facts)
-    return GtidVisibility(GtidPlace(end.gtids), exact=session.facts.is_mariadb)
+def _current(session: Session) -> Visibility:
+    """Returns what a read that begins now sees. The end of the log is ahead of that."""
+    connection = session.catalog.get()
+    with translated():
+        try:
+            return ReadViews(connection, session.facts).begin().snap
+        finally:
+            if connection.open:
+                connection.rollback()
 
 
 def _is_busy(session: Session) -> bool:

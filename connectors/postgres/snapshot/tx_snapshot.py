@@ -36,6 +36,11 @@ class TransactionSnapshot:
         full = self.expand(xid)
         return full < (self.xmax if self.exact else self.xmin) and full not in self.running
 
+    def reaches(self, place: int) -> bool:
+        """An LSN says nothing of what is visible: transactions are asked for one by one."""
+        del place
+        return True
+
     def sees_delivered(self, xid: int) -> bool:
         """The same of one that the stream had delivered before. A standby decodes what it has replayed only, and what
         is replayed is visible."""

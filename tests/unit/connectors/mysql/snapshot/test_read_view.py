@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from cdcworker.connectors.capture.snapshot.chunks import RequiredVisibility
 from cdcworker.connectors.mysql.snapshot.read_view import GtidPlace, GtidVisibility
 from cdcworker.connectors.mysql.snapshot.selected_values import converter, literal, quoted, selected
 from cdcworker.connectors.mysql.types.column import ColumnType, TypeCode
@@ -95,3 +96,21 @@ def test_names_are_quoted():
 def test_a_value_is_selected_so_that_nothing_of_it_is_lost(kind: ColumnType, expression: str, text: str, value: object):
     assert selected("c", kind) == expression
     assert converter(kind)(text.encode()) == value
+
+
+@pytest.mark.parametrize(
+    ("saw", "passed", "reached"),
+    [
+        (mariadb("0-1-7,1-2-3"), mariadb("0-1-7"), True),
+        (mariadb("0-1-7,1-2-3"), mariadb("0-1-8"), False),
+        # A former primary's domain, of which this server's log has nothing.
+        (mariadb("0-1-7"), mariadb("0-1-7,9-8-100"), True),
+        (mysql(f"{ONE}:1-7"), mysql(f"{ONE}:1-7"), True),
+        (mysql(f"{ONE}:1-5:7"), mysql(f"{ONE}:1-7"), False),
+        (mysql(f"{ONE}:1-7"), mysql(f"{ONE}:1-7,{TWO}:1-3"), True),
+        (mysql(f"{ONE}:1-7"), mariadb("0-1-7"), False),
+    ],
+)
+def test_a_read_must_see_what_the_stream_has_passed(saw: GtidPlace, passed: GtidPlace, reached: bool) -> None:
+    assert GtidVisibility(saw, exact=True).reaches(passed) is reached
+    assert RequiredVisibility(place=passed).met(GtidVisibility(saw, exact=True)) is reached
