@@ -7,6 +7,8 @@ import { pathToFileURL } from "node:url";
 const [folder, file] = process.argv.slice(2);
 const { default: Provider } = await import(pathToFileURL(join(folder, "node_modules", "oidc-provider", "lib", "index.js")));
 let settings = JSON.parse(readFileSync(file, "utf8"));
+const now = Date.now;
+Date.now = () => now() + (settings.ahead || 0) * 1000;
 let provider;
 let answer;
 

@@ -9,7 +9,6 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urljoin, urlsplit
@@ -19,6 +18,7 @@ from cdcworker.worker.devstack.ports import free_ports
 from cdcworker.worker.devstack.process import EmbeddedServer, Program
 from joserfc import jwk
 
+from tests import plain_http
 from tests.waiting import pause
 
 SCRIPT = Path(__file__).with_name("server.mjs")
@@ -69,6 +69,7 @@ class IdentityProvider(EmbeddedServer):
             "keys": [new_key("first")],
             "algorithm": "RS256",
             "seconds": 3600,
+            "ahead": 0,
             "accounts": ACCOUNTS,
             "robots": {ROBOT: ["cdc-admins"]},
             "clients": [*_clients(consoles)],
@@ -91,7 +92,7 @@ class IdentityProvider(EmbeddedServer):
 
     def _answers(self) -> bool:
         try:
-            return self.client().get("/.well-known/openid-configuration").status_code == 200
+            return plain_http.get(f"{self.issuer}/.well-known/openid-configuration").status_code == 200
         except httpx.HTTPError:
             return False
 
@@ -104,15 +105,12 @@ class IdentityProvider(EmbeddedServer):
         """Gives it other settings, such as keys."""
         self.settings |= settings
         if self._child is not None:
-            self.client().post("/test/settings", json=settings).raise_for_status()
-
-    def client(self) -> httpx.Client:
-        return httpx.Client(base_url=self.issuer, trust_env=False, timeout=30.0)
+            plain_http.post(f"{self.issuer}/test/settings", json=settings).raise_for_status()
 
     def token(self, audience: str = AUDIENCE) -> str:
         """Returns an access token of the robot."""
         form = {"grant_type": "client_credentials", "resource": audience}
-        answer = self.client().post("/token", data=form, auth=(ROBOT, ROBOT_SECRET))
+        answer = plain_http.post(f"{self.issuer}/token", data=form, auth=(ROBOT, ROBOT_SECRET))
         answer.raise_for_status()
         return str(answer.json()["access_token"])
 
@@ -140,10 +138,17 @@ class Person:
         self.subject = subject
         self.client = httpx.Client(trust_env=False, timeout=30.0)
 
-    def go(self, url: str, form: Mapping[str, str] | None = None) -> httpx.Response:
-        """Returns the page to which an address leads, the forms of the provider filled in."""
+    def close(self) -> None:
+        self.client.close()
+
+    def go(self, url: str, end: str = "") -> httpx.Response | str:
+        """Returns the page to which an address leads, the forms of the provider filled in; or the address that begins with `end`
+        as soon as it leads there, without going there."""
+        form: dict[str, str] | None = None
         for _ in range(20):
-            answer = self.client.get(url) if form is None else self.client.post(url, data=dict(form))
+            if end and url.startswith(end):
+                return url
+            answer = self.client.get(url) if form is None else self.client.post(url, data=form)
             form = None
             if answer.is_redirect:
                 url = urljoin(str(answer.url), answer.headers["location"])
@@ -154,25 +159,6 @@ class Person:
                     form |= {"login": self.subject, "password": "any"}
             else:
                 return answer
-        raise AssertionError(f"too many steps, the last to {url}")
-
-    def stops_at(self, url: str, end: str) -> str:
-        """Returns the address that begins with `end` to which the provider leads, without going there."""
-        for _ in range(20):
-            if url.startswith(end):
-                return url
-            answer = self.client.get(url)
-            if answer.is_redirect:
-                url = urljoin(str(answer.url), answer.headers["location"])
-                continue
-            action = ACTION.search(answer.text)
-            assert action is not None, answer.text
-            form = {name: html.unescape(value) for name, value in FORM_FIELD.findall(answer.text)}
-            if 'name="login"' in answer.text:
-                form |= {"login": self.subject, "password": "any"}
-            answer = self.client.post(urljoin(str(answer.url), html.unescape(action[1])), data=form)
-            assert answer.is_redirect, answer.text
-            url = urljoin(str(answer.url), answer.headers["location"])
         raise AssertionError(f"too many steps, the last to {url}")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,12 @@ class IdentityParts:
 NOBODY = IdentityParts()
 
 
-def identity_of(values: Mapping[str, Any], providers: Mapping[str, str], worker_secrets: Secrets) -> IdentityParts:
+def identity_of(
+    values: Mapping[str, Any],
+    providers: Mapping[str, str],
+    worker_secrets: Secrets,
+    clock: Callable[[], float] = time.monotonic,
+) -> IdentityParts:
     """Returns what the properties say of an identity provider. CdcError for properties and for a file that cannot be used. The
     provider is asked when it is needed: a worker starts while it is away."""
     settings = settings_of(values)
@@ -52,8 +58,8 @@ def identity_of(values: Mapping[str, Any], providers: Mapping[str, str], worker_
         return NOBODY
     check_unreadable(ACCESS_FILE, values[ACCESS_FILE], providers)
     ask = Fetcher(settings.truststore)
-    provider = Provider(settings, ask)
-    tokens = Tokens(settings, provider, AccessFile(Path(values[ACCESS_FILE])))
+    provider = Provider(settings, ask, clock)
+    tokens = Tokens(settings, provider, AccessFile(Path(values[ACCESS_FILE]), clock))
     if settings.client is None:
         return IdentityParts(tokens)
     cookies = Cookies(settings.client.url, str(values["group.id"]))
