@@ -25,7 +25,8 @@ NOT_PERMITTED: Final = declare(
     "rest.not_permitted",
     "config",
     "The caller's roles do not cover this",
-    "Have the operator grant the role that the message names, in the file of rest.auth.file.",
+    "Have the operator grant the role that the message names, in the file of rest.auth.file, or of rest.oidc.access.file for users of an "
+    "identity provider.",
 )
 
 ROLES: Final = ("read", "operate", "admin")

@@ -155,7 +155,7 @@ function Login({ error, onLogin }) {
     ${error && html`<${Problem} error=${error} />`}
     ${provider && html`<p><a class="button primary" href=${provider} onClick=${keepPlace}>Log in at the identity provider</a></p>
       ${error?.status === 403 && html`<p><a href=${`${provider}?again=true`}>Log in there as somebody else</a></p>`}`}
-    <fieldset><legend>Log in with</legend>
+    <fieldset><legend>${provider ? "Or log in with" : "Log in with"}</legend>
       ${[["token", "a token"], ["password", "a name and a password"]].map(([value, label]) => html`<label class="check" key=${value}>
         <input type="radio" name="kind" value=${value} checked=${kind === value} onChange=${() => setKind(value)} /> ${label}</label>`)}
     </fieldset>
