@@ -55,7 +55,15 @@ from cdcworker.worker.security.tls import TlsContexts
 from cdcworker.worker.security.topic_rules import access_of
 from cdcworker.worker.server.application import create_app
 from cdcworker.worker.server.server import RestServer
-from cdcworker.worker.server.wiring import check_unreadable, gate_of, identity_of, limits_of, secrets_of, tls_of
+from cdcworker.worker.server.wiring import (
+    check_unreadable,
+    gate_of,
+    identity_of,
+    limits_of,
+    quotas_of,
+    secrets_of,
+    tls_of,
+)
 from cdcworker.worker.validation.validate import CHECK_TIMEOUT_S, CHILD, run_checks
 
 log = logging.getLogger(__name__)
@@ -195,6 +203,7 @@ class App:
             existing=functools.partial(existing, config.kafka, timeout_s=CHECK_TIMEOUT_S / 2),
             unassigned_lag=self.lag.unassigned,
             alerts=self.alerts,
+            quotas=quotas_of(config.values, config.providers),
         )
 
     def _alert_watcher(self) -> AlertWatcher | None:

@@ -25,7 +25,7 @@ from cdcworker.coordinator.kafka.internal_topics import TopicNames
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.config.alert_properties import ALERT_KEYS, alerts_topic
 from cdcworker.worker.config.file_roots import FILE_ROOT, FILE_ROOTS
-from cdcworker.worker.identity.properties import ACCESS_KEYS
+from cdcworker.worker.config.gathered_keys import GATHERED_KEYS
 from cdcworker.worker.security import allowed_targets
 from cdcworker.worker.security.kafka_warnings import in_clear as kafka_in_clear
 from cdcworker.worker.security.listener import ANY, Listener, check_bind, parse_listener
@@ -84,7 +84,7 @@ KEYS = (
     ConfigKey("listeners", default="http://127.0.0.1:8083", importance="HIGH", doc="Where the REST API listens."),
     ConfigKey("rest.advertised.host.name", doc="The host name by which other workers reach this one."),
     ConfigKey("rest.advertised.port", "INT", doc="The port by which other workers reach this one."),
-    *ACCESS_KEYS,
+    *GATHERED_KEYS,
     ConfigKey("config.storage.topic", doc="Topic of the config log (default: <group.id>.configs)."),
     ConfigKey("offset.storage.topic", doc="Topic of the positions (default: <group.id>.offsets)."),
     ConfigKey("status.storage.topic", doc="Topic of states and presence (default: <group.id>.status)."),

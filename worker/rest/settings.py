@@ -19,6 +19,7 @@ from cdcworker.worker.diagnostics.verify import Verifier
 from cdcworker.worker.http import errors as e
 from cdcworker.worker.identity.login import ConsoleLogin
 from cdcworker.worker.offsets.model import ConnectorOffsets
+from cdcworker.worker.quotas.settings import QuotaSettings
 from cdcworker.worker.security.audit import Audit
 from cdcworker.worker.security.gate import Gate
 from cdcworker.worker.security.tls import TlsContexts
@@ -124,6 +125,8 @@ class Services:
     """Returns, while this worker leads, what was measured of tasks that no worker runs."""
     alerts: Alerts | None = None
     """Knows the incidents of connectors."""
+    quotas: Callable[[], QuotaSettings] | None = None
+    """Returns how many connectors and tasks those of a label may be."""
 
 
 @dataclass(frozen=True, slots=True)

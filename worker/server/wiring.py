@@ -20,6 +20,8 @@ from cdcworker.worker.identity.properties import ACCESS_FILE
 from cdcworker.worker.identity.provider import Provider
 from cdcworker.worker.identity.sessions import Cookies, Sessions
 from cdcworker.worker.identity.settings import settings_of
+from cdcworker.worker.quotas.properties import QUOTAS_FILE
+from cdcworker.worker.quotas.settings import QuotaFile, QuotaSettings
 from cdcworker.worker.security import properties
 from cdcworker.worker.security.access import parse_grants
 from cdcworker.worker.security.allowed_targets import is_inside
@@ -101,6 +103,16 @@ def secrets_of(values: Mapping[str, Any], providers: Mapping[str, str]) -> Secre
         return plain_only
     check_unreadable(properties.SECRET_FILE, path, providers)
     return SecretFile(Path(path), plain_accepted=values[properties.PLAIN_KEY])
+
+
+def quotas_of(values: Mapping[str, Any], providers: Mapping[str, str]) -> Callable[[], QuotaSettings] | None:
+    """Returns what tells the quotas of labels; None without any. CdcError for a file that cannot be used, or that connectors could
+    write."""
+    path = values[QUOTAS_FILE]
+    if not path:
+        return None
+    check_unreadable(QUOTAS_FILE, path, providers)
+    return QuotaFile(Path(path)).content
 
 
 def check_unreadable(key: str, path: str, providers: Mapping[str, str]) -> None:
