@@ -1,6 +1,8 @@
 """What fits into the quotas of labels, by itself and over REST."""
 
 import asyncio
+import json
+from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
@@ -132,9 +134,24 @@ def test_a_worker_that_does_not_lead_leaves_it_to_the_leader(pair, connect, clus
         assert pair.follower.post("/connectors", json=create(name, team="c")).status_code == status
 
 
-def test_those_that_come_together_use_no_more_than_there_is(connect, herder, cluster, runner):
-    import json
+class LaterHerder:
+    """Decides a moment after it was asked, as a real one does: others may ask meanwhile."""
 
+    def __init__(self, herder):
+        self._herder = herder
+
+    def __getattr__(self, name):
+        return getattr(self._herder, name)
+
+    def submit(self, request):
+        future = Future()
+        decided = lambda: future.set_result(self._herder.submit(request).result())  # noqa: E731
+        asyncio.get_running_loop().call_later(0.01, decided)
+        return future
+
+
+def test_those_that_come_together_use_no_more_than_there_is(connect, herder, cluster, runner):
+    herder = LaterHerder(herder)
     client = connect(herder, quotas=lambda: QUOTAS)
 
     async def all_at_once():
