@@ -12,7 +12,7 @@ quarantine or dead letter. `fenced`: another owner exists, stop quietly. `enviro
 machine. `internal`: halt."""
 
 Where = Mapping[str, str | int]
-"""The place of an error, such as a config path, table, LSN, topic, partition or offset."""
+"""The place of an error, such as a config path, table, position, topic, partition or offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class CdcError(Exception):
     """An error that an operator or the supervisor acts on. Neither `message` nor `where` holds row values or secrets
     (INV-11).
 
-    `where` names the place (config path, table, LSN, topic, partition, offset, line). `fix` is a change that can be
+    `where` names the place (config path, table, position, topic, partition, offset, line). `fix` is a change that can be
     applied automatically: `{"op": …, "path": …, "value": …}`.
     """
 

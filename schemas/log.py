@@ -294,11 +294,11 @@ class SchemaLog:
         numbers = [version.version for version in self.versions(subject) if version.fingerprint == fp]
         return numbers[-1] if numbers else None
 
-    def in_force(self, subject: str, commit_lsn: int, tx_index: int = 0) -> SubjectVersion | None:
+    def in_force(self, subject: str, commit: int, event: int = 0) -> SubjectVersion | None:
         """Returns the version that is in force at this source position, None before the first one."""
         placed = [version for version in self.versions(subject) if version.effective is not None]
         placed.sort(key=lambda version: (version.effective or (0, 0), version.version))
-        at = bisect_right([version.effective or (0, 0) for version in placed], (commit_lsn, tx_index))
+        at = bisect_right([version.effective or (0, 0) for version in placed], (commit, event))
         return placed[at - 1] if at else None
 
     def owned(self, subject: str) -> bool:

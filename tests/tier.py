@@ -126,7 +126,7 @@ def ci(args: Sequence[str]) -> int:
             ),
             Lane("make lint", ("make", "--no-print-directory", "lint"), nice=NICE, quiet=True, is_pytest=False),
             Lane(" ".join(QUICK), pytest_argv(seed, *side_by_side(2), *QUICK), nice=NICE, quiet=True),
-            Lane(" ".join(AFTER_QUICK), pytest_argv(seed, *side_by_side(2), *AFTER_QUICK), quiet=True),
+            Lane(" ".join(AFTER_QUICK), pytest_argv(seed, *side_by_side(3), *AFTER_QUICK), quiet=True),
         ]
     began = time.monotonic()
     with contextlib.nullcontext() if args else class_archive():

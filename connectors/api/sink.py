@@ -166,6 +166,15 @@ class WritesTopics(Protocol):
 
 
 @runtime_checkable
+class MaintainsTables(Protocol):
+    """A sink some of whose targets have tables that it keeps small and quick to read."""
+
+    @property
+    def maintains_tables(self) -> bool:
+        """Whether the target of this config has such tables. Opens nothing."""
+
+
+@runtime_checkable
 class IsCompared(Protocol):
     """A sink whose target can be compared with a source. Runs in a child process with a time limit."""
 

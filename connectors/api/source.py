@@ -66,7 +66,7 @@ class SourceConnector(Protocol):
 class WritesRecords(Protocol):
     """A task that can encode records of the default form by itself and hand them on as `EncodedRecords` among its changes."""
 
-    def lend(self, layouts: RecordLayouts) -> None:
+    def use_layouts(self, layouts: RecordLayouts) -> None:
         """Called after `open` from the task's thread, where the connector's converters allow it; not called otherwise."""
 
 
@@ -127,6 +127,15 @@ class VerifiesPositions(Protocol):
     def verify_position(self, task: int, position: JsonObject) -> str:
         """Raises CdcError for a position from which the task would halt. Returns why the database does not tell; empty: it
         did."""
+
+
+@runtime_checkable
+class VerifiesRows(Protocol):
+    """A source whose tables can be compared with those of a target. Runs in a child process with a time limit."""
+
+    def verify_source(self) -> Any:
+        """Returns the source side of a comparison (`connectors.capture.tables.compared_source.ComparedSource`); nothing is connected to
+        before it is used."""
 
 
 @dataclass(frozen=True, slots=True)

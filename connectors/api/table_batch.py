@@ -14,7 +14,7 @@ RESERVED = "_cdc_"
 
 
 POSITION = "_cdc_position"
-"""Column of 16 bytes, big-endian: commit LSN (8), index in the transaction (4), index in the change (4)."""
+"""Column of 16 bytes, big-endian: number of the commit (8), index in the transaction (4), index in the change (4)."""
 
 
 KEY = "_cdc_key"

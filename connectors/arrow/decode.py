@@ -24,7 +24,7 @@ KINDS = (  # the order is _native's
     *("null", "boolean", "int", "long", "float", "double", "bytes"),
     *("string", "fixed", "enum", "record", "array", "map", "union"),
 )
-_NULL, _INT, _ENUM, _RECORD = 0, 2, 9, 10
+_NULL, _INT, _ENUM, _RECORD, _ARRAY, _MAP, _UNION = 0, 2, 9, 10, 11, 12, 13
 _WIDTH = {1: 1, 2: 4, 3: 8, 4: 4, 5: 8, 6: 0, 7: 0, 8: 0, 9: 4}
 CONFLUENT_FRAME_BYTES = 5
 
@@ -39,18 +39,18 @@ class UndecodableRow(Exception):
 
 @dataclass(slots=True)
 class DecodedColumn:
-    """One decoded value: a leaf in `column`, or a record with `children`; `captured` leaves are decoded by fastavro."""
+    """One decoded value: a leaf in `column`, or a record with `children`; leaves `by_fastavro` are handed to it as bytes."""
 
     name: str
     type: Avro
     column: int
-    captured: bool = False
+    by_fastavro: bool = False
     children: list[DecodedColumn] = field(default_factory=list)
     arrow: Any = None
 
 
 def strip_logical(node: Avro) -> Avro:
-    """The schema without logical types, so that a reader hands out what is encoded."""
+    """Returns the schema without logical types, so that fastavro returns the raw values."""
     if isinstance(node, list):
         return [strip_logical(branch) for branch in node]
     if isinstance(node, dict):
@@ -70,12 +70,12 @@ class DecodePlan:
         from fastavro.schema import parse_schema
 
         self.names: dict[str, Any] = {}
-        self.rooted: dict[int, Any] = {}
-        """Parsed schemas of captured members, by identity of their node."""
+        self.standalone: dict[int, Any] = {}
+        """Parsed schemas of members that fastavro decodes, keyed by id() of the schema's node."""
         self.parsed: Any = parse_schema(strip_logical(dict(schema)), named_schemas=self.names, _force=True)
         self._paths = set(paths)
         self._nodes: list[list[int]] = []
-        self._kids: list[list[int]] = []
+        self._children: list[list[int]] = []
         self._widths: list[int] = []
         self._skipped: dict[str, int] = {}
         self._open: list[str] = []
@@ -83,11 +83,11 @@ class DecodePlan:
         assert root is not None
         self.root: DecodedColumn = root
         flat: list[int] = []
-        for node, kids in zip(self._nodes, self._kids, strict=True):
-            node[2], node[3] = len(flat), len(kids)
-            flat += kids
+        for node, children in zip(self._nodes, self._children, strict=True):
+            node[2], node[3] = len(flat), len(children)
+            flat += children
         self.nodes = array("q", [word for node in self._nodes for word in node]).tobytes()
-        self.kids = array("q", flat).tobytes()
+        self.children = array("q", flat).tobytes()
         self.widths = array("q", self._widths).tobytes()
 
     @cached_property
@@ -105,7 +105,7 @@ class DecodePlan:
         return any(path[: len(want)] == want or want[: len(path)] == path for want in self._paths)
 
     def _compile(self, node: Avro, path: Path) -> DecodedColumn | None:
-        """Add the node's words in the order of reading; the output it gives, if any."""
+        """Adds the node's words in the order of reading. Returns the decoded column; None when the node is skipped."""
         if not self._wanted(path):
             self._skip(node)
             return None
@@ -121,23 +121,24 @@ class DecodePlan:
             out = DecodedColumn(name, node, column)
             self._open.append(full)
             for member in node["fields"]:
-                self._kids[index].append(len(self._nodes))
+                self._children[index].append(len(self._nodes))
                 child = self._compile(member["type"], (*path, member["name"]))
                 if child is not None:
                     out.children.append(child)
             self._open.pop()
             return out
-        captured = kind in (_RECORD, 11, 12, 13)
-        column = self._column(0 if captured else _WIDTH.get(kind, -1))
+        by_fastavro = kind in (_RECORD, _ARRAY, _MAP, _UNION)
+        column = self._column(0 if by_fastavro else _WIDTH.get(kind, -1))
         self._nodes[index][4] = _size(node)
-        self._nodes[index][5], self._nodes[index][6] = column, int(captured)
-        if captured:
+        self._nodes[index][5], self._nodes[index][6] = column, int(by_fastavro)
+        if by_fastavro:
             self._members(index, node)
-        return DecodedColumn(name, node, column, captured)
+        return DecodedColumn(name, node, column, by_fastavro)
 
     def _add(self, kind: int, nullable: int) -> int:
+        # Kind, which branch of a union is null, first child, children, size, column, whether fastavro decodes it.
         self._nodes.append([kind, nullable, 0, 0, 0, -1, 0])
-        self._kids.append([])
+        self._children.append([])
         return len(self._nodes) - 1
 
     def _column(self, width: int) -> int:
@@ -150,8 +151,7 @@ class DecodePlan:
         node = self.definition(node)
         full = f"{node['name']}/{nullable}" if isinstance(node, dict) and "name" in node else ""
         if full and full in self._skipped:
-            # A child is found by its index, and a second use needs no nodes of its own: point a plain copy at the
-            # same members.
+            # A second use shares the members of the first one.
             return self._copy(self._skipped[full])
         index = self._add(_kind(node), nullable)
         if full:
@@ -162,21 +162,21 @@ class DecodePlan:
 
     def _copy(self, index: int) -> int:
         self._nodes.append(list(self._nodes[index]))
-        self._kids.append(self._kids[index])
+        self._children.append(self._children[index])
         return len(self._nodes) - 1
 
     def _members(self, index: int, node: Avro) -> None:
         kind = _kind(node)
         if kind == _RECORD:
             types = [member["type"] for member in node["fields"]]
-        elif kind == 11:
+        elif kind == _ARRAY:
             types = [node["items"]]
-        elif kind == 12:
+        elif kind == _MAP:
             types = [node["values"]]
         else:
-            types = node if kind == 13 else []
+            types = node if kind == _UNION else []
         for member in types:
-            self._kids[index].append(self._skip(member))
+            self._children[index].append(self._skip(member))
 
 
 def _unwrap(node: Avro) -> tuple[Avro, int]:
@@ -205,14 +205,14 @@ def _size(node: Avro) -> int:
 def _arrow_output(out: DecodedColumn, plan: DecodePlan) -> Any:
     import pyarrow as pa
 
-    if out.arrow is None and (out.children or (_kind(out.type) == _RECORD and not out.captured)):
+    if out.arrow is None and (out.children or (_kind(out.type) == _RECORD and not out.by_fastavro)):
         out.arrow = pa.struct([pa.field(child.name, _arrow_output(child, plan)) for child in out.children])
     out.arrow = arrow_type(out.type, plan) if out.arrow is None else out.arrow
     return out.arrow
 
 
 def arrow_type(node: Avro, plan: DecodePlan, depth: int = 0) -> Any:
-    """The Arrow type of an Avro type; what Arrow cannot say (wide unions, recursion) becomes JSON text."""
+    """The Arrow type of an Avro type; what Arrow cannot represent (wide unions, recursion) becomes JSON text."""
     import pyarrow as pa
 
     node = plan.definition(_unwrap(node)[0])
@@ -241,20 +241,20 @@ def arrow_type(node: Avro, plan: DecodePlan, depth: int = 0) -> Any:
 def _to_arrow(values: Sequence[Any], kind: Any) -> pa.Array:
     import pyarrow as pa
 
-    return pa.array([_fit(value, kind) for value in values] if _holds_text(kind) else values, type=kind)
+    return pa.array([_with_json_text(value, kind) for value in values] if _has_json_text(kind) else values, type=kind)
 
 
-def _holds_text(kind: Any) -> bool:
+def _has_json_text(kind: Any) -> bool:
     import pyarrow as pa
 
     if pa.types.is_struct(kind):
-        return any(_holds_text(kind.field(i).type) for i in range(kind.num_fields))
+        return any(_has_json_text(kind.field(i).type) for i in range(kind.num_fields))
     if pa.types.is_list(kind) or pa.types.is_map(kind):
-        return _holds_text(kind.value_type if pa.types.is_list(kind) else kind.item_type)
+        return _has_json_text(kind.value_type if pa.types.is_list(kind) else kind.item_type)
     return bool(pa.types.is_string(kind))
 
 
-def _fit(value: Any, kind: Any) -> Any:
+def _with_json_text(value: Any, kind: Any) -> Any:
     """Wide unions and recursive records as JSON, wherever they are nested."""
     import pyarrow as pa
 
@@ -263,11 +263,14 @@ def _fit(value: Any, kind: Any) -> Any:
     if pa.types.is_string(kind):
         return value if isinstance(value, str) else json.dumps(value, default=_jsonable, sort_keys=True)
     if pa.types.is_struct(kind):
-        return {kind.field(i).name: _fit(value[kind.field(i).name], kind.field(i).type) for i in range(kind.num_fields)}
+        return {
+            kind.field(i).name: _with_json_text(value[kind.field(i).name], kind.field(i).type)
+            for i in range(kind.num_fields)
+        }
     if pa.types.is_list(kind):
-        return [_fit(item, kind.value_type) for item in value]
+        return [_with_json_text(item, kind.value_type) for item in value]
     if pa.types.is_map(kind):
-        return [(name, _fit(item, kind.item_type)) for name, item in value.items()]
+        return [(name, _with_json_text(item, kind.item_type)) for name, item in value.items()]
     return value
 
 
@@ -288,7 +291,7 @@ def native() -> Any:
 
 
 def decode(plan: DecodePlan, data: Any, offsets: Offsets, lead: int = CONFLUENT_FRAME_BYTES) -> pa.StructArray:
-    """Decode the slices of `data` that `offsets` (n + 1 int64) delimit, past `lead` bytes each."""
+    """Decode the slices of `data` that `offsets` (n + 1 int64) delimit, past `lead` bytes of frame each."""
     module = native()
     if module is None:
         return decode_pure(plan, data, offsets, lead)
@@ -298,14 +301,14 @@ def decode(plan: DecodePlan, data: Any, offsets: Offsets, lead: int = CONFLUENT_
 def decode_native(module: Any, plan: DecodePlan, data: Any, offsets: Offsets, lead: int) -> pa.StructArray:
     import pyarrow as pa
 
-    done, status, columns = module.decode(plan.nodes, plan.kids, plan.widths, data, offsets, lead)
+    done, status, columns = module.decode(plan.nodes, plan.children, plan.widths, data, offsets, lead)
     if status:
         raise UndecodableRow(done)
     array_ = _assemble(plan.root, plan, columns, len(offsets) - 1)
     try:
         array_.validate(full=True)
     except pa.ArrowInvalid:
-        # Text that is not UTF-8: find the record by asking the reference.
+        # Text that is not UTF-8: fastavro finds the record.
         return decode_pure(plan, data, offsets, lead)
     return array_
 
@@ -315,12 +318,12 @@ def _assemble(out: DecodedColumn, plan: DecodePlan, columns: Sequence[Any], n: i
 
     valid, ends, data = columns[out.column] if out.column >= 0 else (None, None, None)
     mask = pa.py_buffer(valid) if valid is not None else None
-    if _kind(out.type) == _RECORD and not out.captured:
+    if _kind(out.type) == _RECORD and not out.by_fastavro:
         children = [_assemble(child, plan, columns, n) for child in out.children]
         return pa.Array.from_buffers(_arrow_output(out, plan), n, [mask], children=children)
     kind = _arrow_output(out, plan)
-    if out.captured:
-        return _captured(out, plan, kind, pa.Array.from_buffers(pa.binary(), n, _buffers(mask, ends, data)))
+    if out.by_fastavro:
+        return _by_fastavro(out, plan, kind, pa.Array.from_buffers(pa.binary(), n, _buffers(mask, ends, data)))
     if _kind(out.type) == _NULL:
         return pa.nulls(n)
     if _kind(out.type) == _ENUM:
@@ -335,10 +338,10 @@ def _buffers(mask: Any, ends: bytes | None, data: Any) -> list[Any]:
     return [mask, pa.py_buffer(data)] if ends is None else [mask, pa.py_buffer(ends), pa.py_buffer(data)]
 
 
-def _captured(out: DecodedColumn, plan: DecodePlan, kind: Any, slices: Any) -> Any:
+def _by_fastavro(out: DecodedColumn, plan: DecodePlan, kind: Any, slices: Any) -> Any:
     from fastavro import schemaless_reader
 
-    rooted = _rooted(out.type, plan)
+    standalone = _standalone(out.type, plan)
     values: list[Any] = []
     for row, piece in enumerate(slices.to_pylist()):
         if piece is None:
@@ -346,7 +349,7 @@ def _captured(out: DecodedColumn, plan: DecodePlan, kind: Any, slices: Any) -> A
             continue
         stream = io.BytesIO(piece)
         try:
-            values.append(schemaless_reader(stream, rooted, None))
+            values.append(schemaless_reader(stream, standalone, None))
         except READ_ERRORS as exc:
             raise UndecodableRow(row) from exc
         if stream.tell() != len(piece):
@@ -354,17 +357,17 @@ def _captured(out: DecodedColumn, plan: DecodePlan, kind: Any, slices: Any) -> A
     return _to_arrow(values, kind)
 
 
-def _rooted(node: Avro, plan: DecodePlan) -> Any:
+def _standalone(node: Avro, plan: DecodePlan) -> Any:
     """A schema that can be read by itself: named types it refers to come along."""
     from fastavro.schema import parse_schema
 
     key = id(node)
-    if key not in plan.rooted:
+    if key not in plan.standalone:
         names = dict(plan.names)
         if isinstance(node, dict) and "name" in node:
             names.pop(node["name"], None)
-        plan.rooted[key] = parse_schema(node, named_schemas=names, _force=True)
-    return plan.rooted[key]
+        plan.standalone[key] = parse_schema(node, named_schemas=names, _force=True)
+    return plan.standalone[key]
 
 
 READ_ERRORS = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, StopIteration, AttributeError)
@@ -372,7 +375,7 @@ READ_ERRORS = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowEr
 
 
 def decode_pure(plan: DecodePlan, data: Any, offsets: Offsets, lead: int = CONFLUENT_FRAME_BYTES) -> pa.StructArray:
-    """The reference: fastavro, record by record."""
+    """Decodes with fastavro, record by record. The native decoder has to give the same."""
     import pyarrow as pa
     from fastavro import schemaless_reader
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cdcworker.connectors.api.sink import LedgerAccess
+from cdcworker.connectors.api.source import VerifiesRows
 from cdcworker.connectors.api.table_batch import DELETED, IS_CURRENT
-from cdcworker.connectors.comparison.compared_source import ComparedSettings, ComparedSource
+from cdcworker.connectors.capture.tables.compared_source import ComparedSettings, ComparedSource
 from cdcworker.connectors.comparison.source_tables import SentTable, sent_tables, source_notes
 from cdcworker.connectors.verify.canonical_text import SourceModes
 from cdcworker.connectors.verify.databases import TargetSide, VerifyLimits
@@ -72,11 +73,10 @@ def opened(
     """Connects to both sides and plans the comparison of each table. CdcError UNFIT when nothing can be compared."""
     from cdcworker.connectors.spark.connector import SparkSink
 
-    open_source, sink = _opener(wanted), SparkSink.config_def.parse(wanted.sink_config)
+    source, sink = _source_of(wanted), SparkSink.config_def.parse(wanted.sink_config)
     if sink["output.mode"] == "log":
         raise CdcError(UNFIT, "a change log holds every version of a row, the source the last one alone")
     with contextlib.ExitStack() as stack:
-        source = open_source(wanted.source_config)
         settings = source.settings
         stack.callback(source.close)
         access = LedgerAccess(wanted.sink, file_roots=wanted.file_roots, machine=wanted.machine)
@@ -99,38 +99,17 @@ def opened(
         yield both
 
 
-def _opener(wanted: ComparedConnectors) -> Callable[[Mapping[str, str]], ComparedSource]:
-    """Returns what opens the source. CdcError UNFIT for one whose rows cannot be compared."""
+def _source_of(wanted: ComparedConnectors) -> ComparedSource:
+    """Returns the source's side, which is not connected yet. CdcError UNFIT for one whose rows cannot be compared."""
     from cdcworker.connectors.registry.names import lookup
 
     plugin = lookup(wanted.source_config.get("connector.class", ""))
-    open_source = _OPENERS.get(plugin.target)
-    if open_source is None:
+    connector = plugin.load()(wanted.source_config)
+    if not isinstance(connector, VerifiesRows):
         text = f"rows of a source of the class {plugin.name} cannot be compared"
         raise CdcError(UNFIT, text, where={"sink": wanted.sink})
-    return open_source
-
-
-def _open_postgres(config: Mapping[str, str]) -> ComparedSource:
-    from cdcworker.connectors.comparison.postgres_source import OpenedPostgresSource
-    from cdcworker.connectors.postgres.config.settings import parse
-
-    return OpenedPostgresSource(parse(config))
-
-
-def _open_mysql(config: Mapping[str, str]) -> ComparedSource:
-    from cdcworker.connectors.comparison.mysql_source import MySqlSourceSide
-    from cdcworker.connectors.mysql.config.settings import parse
-
-    return MySqlSourceSide(parse(config))
-
-
-_OPENERS: Final[Mapping[str, Callable[[Mapping[str, str]], ComparedSource]]] = {
-    "cdcworker.connectors.postgres.source.connector:PostgresSource": _open_postgres,
-    "cdcworker.connectors.mysql.source.connector:MySqlSource": _open_mysql,
-}
-"""By the place of the connector's class: what opens its database for a comparison. A database that is not compared is not
-loaded."""
+    source: ComparedSource = connector.verify_source()
+    return source
 
 
 def _why_held(one: SentTable, wanted: ComparedConnectors) -> str:

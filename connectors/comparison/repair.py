@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
-from cdcworker.connectors.comparison.compared_source import ComparedSource
+from cdcworker.connectors.capture.tables.compared_source import ComparedSource
 from cdcworker.connectors.comparison.opening import OpenedComparison
 from cdcworker.connectors.verify.plan import ComparisonPlan
 from cdcworker.connectors.verify.repair import REPAIRED, TableRepair, repaired_kinds, table_repairs

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cdcworker.connectors.comparison.compared_source import ComparedSettings, ComparedSource, PublishedColumns
+from cdcworker.connectors.capture.tables.compared_source import ComparedSettings, ComparedSource, SentColumns
 from cdcworker.connectors.comparison.transformed_tables import TransformedTables
 from cdcworker.connectors.verify.plan import SideTable
 from cdcworker.schemas.errors import CdcError
@@ -57,7 +57,7 @@ def sent_tables(
                 gone.append(".".join(path))
             continue
         is_sent = settings.filters.table(*path) and (is_all_sent or path in published)
-        columns = published.get(path, PublishedColumns())
+        columns = published.get(path, SentColumns())
         keyed = table.keyed(table.key, settings.keys.columns_of(*path))
         reason = transformed.reason(topic)
         found.append(SentTable(topic, keyed, columns.names, columns.is_filtered, is_sent, reason))

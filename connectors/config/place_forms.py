@@ -42,7 +42,7 @@ def _none(_value: str) -> Sequence[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class PlaceForm:
     """The form of a value."""
 
     problem: Callable[[str], str | None]
@@ -55,15 +55,15 @@ class Form:
     """Returns the files and folders of this machine that a value of this form names."""
 
 
-def text_of(pattern: str, expectation: str) -> Form:
+def text_of(pattern: str, expectation: str) -> PlaceForm:
     """Returns the form of values that match a pattern as a whole and name no place."""
     compiled = re.compile(pattern)
-    return Form(lambda value: None if compiled.fullmatch(value) else f"expects {expectation}")
+    return PlaceForm(lambda value: None if compiled.fullmatch(value) else f"expects {expectation}")
 
 
-def one_of(*choices: str) -> Form:
+def one_of(*choices: str) -> PlaceForm:
     """Returns the form of values that are one of a few words."""
-    return Form(lambda value: None if value in choices else f"expects one of {', '.join(choices)}")
+    return PlaceForm(lambda value: None if value in choices else f"expects one of {', '.join(choices)}")
 
 
 def host_problem(host: str) -> str | None:
@@ -95,10 +95,10 @@ def _host_or_http(value: str) -> str:
     return value if "://" in value else f"https://{value}"
 
 
-HTTP: Final = Form(http_problem, _http_hosts)
-HTTP_OR_PATH: Final = Form(_http_or_path_problem, _http_hosts)
+HTTP: Final = PlaceForm(http_problem, _http_hosts)
+HTTP_OR_PATH: Final = PlaceForm(_http_or_path_problem, _http_hosts)
 """An address, or a path at the service that another property names."""
-HOST_OR_HTTP: Final = Form(
+HOST_OR_HTTP: Final = PlaceForm(
     lambda value: http_problem(_host_or_http(value)), lambda value: _http_hosts(_host_or_http(value))
 )
 
@@ -112,7 +112,7 @@ def path_problem(value: str) -> str | None:
     return None if fine else "expects an absolute path without .."
 
 
-PATH: Final = Form(path_problem, paths=lambda value: [value])
+PATH: Final = PlaceForm(path_problem, paths=lambda value: [value])
 
 
 def store_problem(value: str) -> str | None:
@@ -147,10 +147,10 @@ def _place_paths(value: str) -> Sequence[str]:
     return () if "://" in value else [value]
 
 
-FILES: Final = Form(_place_problem, store_hosts, store_services, _place_paths)
+FILES: Final = PlaceForm(_place_problem, store_hosts, store_services, _place_paths)
 """A folder of this machine, or the URI of a store."""
 
 
-def validator(form: Form) -> Validator:
+def validator(form: PlaceForm) -> Validator:
     """Returns the validator of a key whose value has this form or is empty."""
     return lambda value: form.problem(value) if value else None

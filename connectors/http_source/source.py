@@ -16,7 +16,7 @@ from cdcworker.connectors.http_source.pages import COUNTED, PARAMETERS, Elsewher
 from cdcworker.connectors.http_source.pointers import parse_pointer, value_at
 from cdcworker.connectors.http_source.requests import ANSWER_UNEXPECTED, OTHER_SERVER, Requests
 from cdcworker.connectors.kit.list_comparison import LIST_BYTES_MAX, LIST_ROWS_MAX, digest, is_too_long
-from cdcworker.connectors.kit.rows import RowShape
+from cdcworker.connectors.kit.rows import TableShape
 from cdcworker.connectors.network.http_client import Answer
 from cdcworker.schemas.change import JsonObject
 from cdcworker.schemas.errors import CdcError, declare
@@ -88,7 +88,7 @@ class HttpItems:
         """Asks for the first page, and looks whether its items fit."""
         try:
             items = self._page(self._paging.begin(self._parameters(None))).items
-            shape = RowShape("http", self._table.table())
+            shape = TableShape("http", self._table.table())
             for item in items:
                 shape.row(self._table.row(self._table.raw(item)))
             if self._mark is not None:

@@ -84,7 +84,7 @@ _WRITERS: Final[Mapping[FieldType, Callable[[Any], Any]]] = {
 }
 
 
-class RowShape:
+class TableShape:
     """One table of a plugin's source. CdcError `plugin.failed` for a table that none can be made of."""
 
     def __init__(self, namespace: str, table: SourceTable) -> None:
@@ -134,15 +134,15 @@ class RowShape:
         return CdcError(RECORD_REFUSED, text, where=where | ({"field": field} if field else {}))
 
 
-def shapes_of(namespace: str, tables: Sequence[SourceTable]) -> Mapping[str, RowShape]:
+def shapes_of(namespace: str, tables: Sequence[SourceTable]) -> Mapping[str, TableShape]:
     """Returns the tables by name. CdcError `plugin.failed`."""
-    found: dict[str, RowShape] = {}
+    found: dict[str, TableShape] = {}
     for table in tables:
         if not isinstance(table, SourceTable):
             raise CdcError(FAILED, f"`tables` returned {type(table).__name__} in place of SourceTable")
         if table.name in found:
             raise _wrong(table.name, "`tables` returned two tables of one name")
-        found[table.name] = RowShape(namespace, table)
+        found[table.name] = TableShape(namespace, table)
     if not found:
         raise CdcError(FAILED, "`tables` returned no table")
     return found

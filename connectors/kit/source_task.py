@@ -12,7 +12,7 @@ from cdcworker.connectors.api.context import TaskContext
 from cdcworker.connectors.api.opened import Closes
 from cdcworker.connectors.api.plugin_errors import FAILED, RECORD_REFUSED, Unavailable, failed
 from cdcworker.connectors.api.small_source import SmallSource, SourcePage, SourceRecord
-from cdcworker.connectors.kit.rows import RowShape, shapes_of
+from cdcworker.connectors.kit.rows import TableShape, shapes_of
 from cdcworker.connectors.telemetry.retry_status import RetryStatus
 from cdcworker.schemas.change import Change, JsonObject, PollBatch, Position, Row
 from cdcworker.schemas.errors import CdcError, declare
@@ -70,7 +70,7 @@ class SmallSourceTask:
         self._clock = clock
         self._sleep = sleep
         self._source: SmallSource | None = None
-        self._shapes: Mapping[str, RowShape] = {}
+        self._shapes: Mapping[str, TableShape] = {}
         self._commit = 0
         self._cursor: JsonObject | None = None
         self._due = 0.0

@@ -75,7 +75,7 @@ class _Result(MySQLResult):  # type: ignore[misc]
         self._read_ok_packet(answer)
 
 
-class Connection(PlainConnection):  # type: ignore[misc]
+class MySqlConnection(PlainConnection):  # type: ignore[misc]
     """One connection, used by one thread. `rows` is what the next LOAD DATA LOCAL sends."""
 
     rows: Iterable[bytes] = ()

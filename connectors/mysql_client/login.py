@@ -12,7 +12,7 @@ from cdcworker.connectors.config import allowed_hosts, server_authentication
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 CONNECT_TIMEOUT_S: Final = 10.0
 SYSTEM: Final = "system"
@@ -45,14 +45,14 @@ class LoginRefusals:
 
 def connected(
     login: Login, program: str, refusals: LoginRefusals, *, sql_mode: str, timeout_s: float = CONNECT_TIMEOUT_S
-) -> Connection:
+) -> MySqlConnection:
     """Returns a connection whose user is logged in. Raises CdcError where no server is reached, and PyMySQL's errors for what the
     server itself refuses. The password goes to no server that TLS does not verify, unless the worker's operator says so."""
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
     last: Exception | None = None
     for host, address in _addresses(login, refusals):
-        made = Connection(
+        made = MySqlConnection(
             trusted=login.sslmode in server_authentication.VERIFIED or server_authentication.passwords_are_open(),
             host=host,
             port=login.port,

@@ -73,7 +73,7 @@ class QuerySession(Protocol):
         on, without a column in any order. Who stops before the end ends the session."""
 
 
-class Database(Protocol):
+class QueriedDatabase(Protocol):
     """A database that is only read. Errors are CdcError without values of rows; Unavailable where it does not answer now."""
 
     def session(self) -> AbstractContextManager[QuerySession]:

@@ -8,34 +8,34 @@ from typing import Any, Final
 from cdcworker.connectors.api.kit import SourcePlace
 from cdcworker.connectors.config import tls_policy
 from cdcworker.connectors.query_source.address import FileAddress, parsed
-from cdcworker.connectors.query_source.database import Database, QueryRequest
+from cdcworker.connectors.query_source.database import QueriedDatabase, QueryRequest
 
 
-def _sqlite(request: QueryRequest) -> Database:
-    from cdcworker.connectors.query_source.sqlite import SqliteDatabase
+def _sqlite(request: QueryRequest) -> QueriedDatabase:
+    from cdcworker.connectors.query_source.sqlite import QueriedSqlite
 
-    return SqliteDatabase(request)
-
-
-def _duckdb(request: QueryRequest) -> Database:
-    from cdcworker.connectors.query_source.duckdb import DuckDatabase
-
-    return DuckDatabase(request)
+    return QueriedSqlite(request)
 
 
-def _postgres(request: QueryRequest) -> Database:
-    from cdcworker.connectors.query_source.postgres import PostgresDatabase
+def _duckdb(request: QueryRequest) -> QueriedDatabase:
+    from cdcworker.connectors.query_source.duckdb import QueriedDuckDb
 
-    return PostgresDatabase(request)
-
-
-def _mysql(request: QueryRequest) -> Database:
-    from cdcworker.connectors.query_source.mysql import MySqlDatabase
-
-    return MySqlDatabase(request)
+    return QueriedDuckDb(request)
 
 
-_KINDS: Final[Mapping[str, Callable[[QueryRequest], Database]]] = {
+def _postgres(request: QueryRequest) -> QueriedDatabase:
+    from cdcworker.connectors.query_source.postgres import QueriedPostgres
+
+    return QueriedPostgres(request)
+
+
+def _mysql(request: QueryRequest) -> QueriedDatabase:
+    from cdcworker.connectors.query_source.mysql import QueriedMySql
+
+    return QueriedMySql(request)
+
+
+_KINDS: Final[Mapping[str, Callable[[QueryRequest], QueriedDatabase]]] = {
     "sqlite": _sqlite,
     "duckdb": _duckdb,
     "postgres": _postgres,
@@ -43,7 +43,7 @@ _KINDS: Final[Mapping[str, Callable[[QueryRequest], Database]]] = {
 }
 
 
-def open_database(place: SourcePlace) -> Database:
+def open_database(place: SourcePlace) -> QueriedDatabase:
     """Returns the database of a parsed config; nothing is connected to yet. CdcError."""
     request = _request(place.config, place)
     address = request.address

@@ -59,7 +59,7 @@ class _Reader:
     parse: Parse
 
 
-class DuckDatabase:
+class QueriedDuckDb:
     """One file."""
 
     def __init__(self, request: QueryRequest) -> None:

@@ -30,7 +30,7 @@ from cdcworker.connectors.warehouses.mysql.errors import CERTIFICATE, WEAK_LOGIN
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
     from pymysql.protocol import FieldDescriptorPacket
 
 REFUSALS: Final = LoginRefusals(UNAVAILABLE, MISCONFIGURED, "connection.url", "sslrootcert")
@@ -78,7 +78,7 @@ class _Reader:
     parse: Parser
 
 
-class MySqlDatabase:
+class QueriedMySql:
     """One database of a server. Each session is a connection of its own."""
 
     def __init__(self, request: QueryRequest) -> None:
@@ -110,7 +110,7 @@ class MySqlDatabase:
             except (pymysql.Error, OSError) as error:
                 raise _explained(error, was_cut=ended.is_set()) from None
 
-    def _begin(self, connection: Connection) -> None:
+    def _begin(self, connection: MySqlConnection) -> None:
         connection.select_db(self._database)
         found = connection.one("select version()")
         is_mariadb = "mariadb" in str(found[0] if found else "").lower()
@@ -127,7 +127,7 @@ class MySqlDatabase:
 class MySqlSession:
     """A transaction that sees the database at one moment."""
 
-    def __init__(self, connection: Connection, table: QueryTable) -> None:
+    def __init__(self, connection: MySqlConnection, table: QueryTable) -> None:
         self._connection = connection
         self._table = table
         fields, rows = connection.stream(table.described())
@@ -162,7 +162,7 @@ class MySqlSession:
         return [column.name for column in self.columns].index(name)
 
 
-def _cut(connection: Connection) -> None:
+def _cut(connection: MySqlConnection) -> None:
     """Ends the connection of a server that does not answer; whoever waits for it learns so at once."""
     if connection._sock is not None:
         connection._sock.shutdown(socket.SHUT_RDWR)

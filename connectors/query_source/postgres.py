@@ -67,7 +67,7 @@ class _Reader:
     parse: Parser
 
 
-class PostgresDatabase:
+class QueriedPostgres:
     """One database of a server. Each session is a connection of its own."""
 
     def __init__(self, request: QueryRequest) -> None:

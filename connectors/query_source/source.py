@@ -18,7 +18,7 @@ from cdcworker.connectors.api.kit import (
 from cdcworker.connectors.kit.list_comparison import LIST_BYTES_MAX, LIST_ROWS_MAX, compared, is_too_long
 from cdcworker.connectors.query_source.address import FileAddress, parsed
 from cdcworker.connectors.query_source.config import COLUMN_KEYS
-from cdcworker.connectors.query_source.database import Database, Order, QueryColumn, QuerySession
+from cdcworker.connectors.query_source.database import Order, QueriedDatabase, QueryColumn, QuerySession
 from cdcworker.connectors.query_source.databases import open_database
 from cdcworker.connectors.query_source.window import WINDOW_ROWS_MAX, Reading, window_of
 from cdcworker.schemas.change import JsonObject
@@ -57,7 +57,7 @@ class QueryRows:
         self._mode: str = self._config["mode"]
         self._name: str = self._config["query.table"]
         self._key: Sequence[str] = list(self._config["query.key"] or ())
-        self._opened: Database | None = None
+        self._opened: QueriedDatabase | None = None
         self._columns: Sequence[QueryColumn] = ()
 
     def tables(self) -> Sequence[SourceTable]:
@@ -102,7 +102,7 @@ class QueryRows:
             raise Misconfigured(f"the cursor column {text}", key=key)
 
     @property
-    def _database(self) -> Database:
+    def _database(self) -> QueriedDatabase:
         if self._opened is None:
             self._opened = open_database(self._place)
         return self._opened

@@ -25,7 +25,7 @@ _BUSY: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_IOERR
 _ORDERS: Final[dict[FieldType, Order]] = {"int64": "number", "string": "time"}
 
 
-class SqliteDatabase:
+class QueriedSqlite:
     """One file."""
 
     def __init__(self, request: QueryRequest) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-UNFORESEEN: Final = "spark.maintenance_failed"
+MAINTENANCE_FAILED: Final = "spark.maintenance_failed"
 _SUMS: Final = ("expired_snapshots", "removed_files", "conflicts")
 
 

@@ -1,4 +1,4 @@
-"""Maintenance of a task's tables, in a thread beside its batches."""
+"""Maintenance of a task's tables, in a thread of its own, while batches continue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from cdcworker.connectors.api.context import TaskContext
-from cdcworker.connectors.sink_engine.maintenance_metrics import UNFORESEEN, MaintenanceMetrics
+from cdcworker.connectors.sink_engine.maintenance_metrics import MAINTENANCE_FAILED, MaintenanceMetrics
 from cdcworker.connectors.sink_engine.metrics import SinkMetrics
 from cdcworker.connectors.snapshot_jobs import MAINTENANCE
 from cdcworker.connectors.warehouses.kind import TableMaintenance
@@ -20,9 +20,10 @@ from cdcworker.schemas.threads import SupervisedThread
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 0.5
+POLL_S: Final = 0.5
 END_S_MAX: Final = 5.0
-"""How long a stop waits for the step that runs. The files that it has written belong to no snapshot then."""
+"""How long a stop waits for the step that runs. Files that it has already written are orphans then, which the next
+maintenance removes."""
 
 
 class MaintenanceThread:
@@ -56,8 +57,8 @@ class MaintenanceThread:
 
     def _work(self, maintenance: TableMaintenance) -> None:
         due = time.monotonic() + maintenance.interval_s
-        while not self._ended.wait(LOOK_S) and not self._context.stopping():
-            asked = self._jobs.asked()
+        while not self._ended.wait(POLL_S) and not self._context.stopping():
+            asked = self._jobs.pending()
             is_due = bool(maintenance.interval_s) and time.monotonic() >= due and bool(self._metrics.batches)
             if not asked and not is_due:
                 continue
@@ -65,16 +66,16 @@ class MaintenanceThread:
                 due = time.monotonic() + maintenance.interval_s
 
     def _run(self, maintenance: TableMaintenance, asked: Sequence[str]) -> bool:
-        """Returns whether there was a run: what is due comes as soon as it is a time for it."""
+        """Returns whether there was a run: one that is due waits for the maintenance window."""
         began_ms = time.time_ns() // 1_000_000
         try:
             done = maintenance.maintain(self._stopping, at_once=bool(asked))
         except Exception as exc:  # noqa: BLE001 - whatever it is, the batches go on
             if self._stopping():
                 return True
-            code = exc.code if isinstance(exc, CdcError) else UNFORESEEN
+            code = exc.code if isinstance(exc, CdcError) else MAINTENANCE_FAILED
             self._metrics.maintenance.failed(code)
-            log.warning("maintenance ended code=%s error=%s", code, type(exc).__name__)
+            log.warning("maintenance failed code=%s error=%s", code, type(exc).__name__)
             self._jobs.ended(asked, began_ms, code)
             return True
         if done is None:
@@ -97,17 +98,17 @@ class MaintenanceJobs:
         self._jobs = jobs
         self._metrics = metrics
 
-    def asked(self) -> list[str]:
+    def pending(self) -> list[str]:
         """Returns the ids of the jobs that are to be run now."""
-        told = [job for job in self._jobs() if job["kind"] == MAINTENANCE]
-        known = {job["id"]: job for job in self._metrics.jobs}
-        for job in told:
+        requested = [job for job in self._jobs() if job["kind"] == MAINTENANCE]
+        by_id = {job["id"]: job for job in self._metrics.jobs}
+        for job in requested:
             state = "CANCELLED" if job["wanted"] == "CANCELLED" else "PENDING"
-            known.setdefault(job["id"], {"id": job["id"], "kind": MAINTENANCE, "state": state})
-            if known[job["id"]]["state"] == "PENDING":
-                known[job["id"]] = {**known[job["id"]], "state": state}
-        # Those that are not told of any more have been recorded.
-        self._metrics.jobs = [known[job["id"]] for job in told]
+            by_id.setdefault(job["id"], {"id": job["id"], "kind": MAINTENANCE, "state": state})
+            if by_id[job["id"]]["state"] == "PENDING":
+                by_id[job["id"]] = {**by_id[job["id"]], "state": state}
+        # The end of jobs that are no longer requested is recorded: they are forgotten here.
+        self._metrics.jobs = [by_id[job["id"]] for job in requested]
         return [job["id"] for job in self._metrics.jobs if job["state"] == "PENDING"]
 
     def ended(self, ids: Sequence[str], began_ms: int, code: str) -> None:

@@ -144,6 +144,10 @@ class SparkSink:
         config = CONFIG_DEF.parse(self._config)
         return kind_of(config).verify_side(config, access, spark_host(config, access))
 
+    @property
+    def maintains_tables(self) -> bool:
+        return kind_of(self._config).has_maintenance
+
     def check_files(self, roots: Sequence[str]) -> None:
         """CdcError when the worker with these file roots does not let a connector write to the target's folders."""
         config = CONFIG_DEF.parse(self._config)

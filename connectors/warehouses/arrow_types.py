@@ -122,7 +122,7 @@ def instants(found: pa.Array) -> pa.Array | None:
     module = native()
     if module is None or not len(found):
         return None
-    ends, data = value_text.parts(found)
+    ends, data = value_text.offsets_and_data(found)
     mask = None if found.null_count == 0 else found.is_valid().buffers()[1]
     micros = module.instants(data, ends, mask)
     return None if micros is None else pa.Array.from_buffers(pa.int64(), len(found), [mask, pa.py_buffer(micros)])

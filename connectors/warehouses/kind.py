@@ -170,3 +170,8 @@ class WarehouseKind:
     dead_letters: Callable[[ParsedConfig, LedgerAccess, SparkHost], AbstractContextManager[DeadLetterStore]]
     verify_side: Callable[[ParsedConfig, LedgerAccess, SparkHost], AbstractContextManager[TargetSide]]
     """Opens the target for a comparison with the source (`cdcworker verify`)."""
+
+    @property
+    def has_maintenance(self) -> bool:
+        """Whether its tables are looked after."""
+        return self.maintenance is not _no_maintenance

@@ -7,7 +7,7 @@ from typing import Final
 
 from cdcworker.connectors.config import allowed_hosts, tls_policy
 from cdcworker.connectors.config.allowed_paths import allowed_path
-from cdcworker.connectors.config.place_forms import Form
+from cdcworker.connectors.config.place_forms import PlaceForm
 from cdcworker.connectors.sink_errors import TARGET_UNREACHABLE
 from cdcworker.schemas.errors import CdcError
 
@@ -15,7 +15,7 @@ _WITH_TLS: Final = {"http": "https", "webhdfs": "swebhdfs", "wasb": "wasbs"}
 """Schemes without TLS, each with the one for the same service with it."""
 
 
-def admit_places(form: Form, value: str, key: str, roots: Sequence[str], *, is_proxy: bool = False) -> None:
+def admit_places(form: PlaceForm, value: str, key: str, roots: Sequence[str], *, is_proxy: bool = False) -> None:
     """Judges the paths of a resolved value by the worker's file roots, and its hosts by the addresses to which they lead.
     A scheme without TLS is judged by `connector.tls`, but for a proxy, which passes the TLS of its clients through.
 

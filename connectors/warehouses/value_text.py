@@ -18,16 +18,16 @@ DAY_US = 86_400_000_000
 # What Arrow prints and PostgreSQL reads alike: years 1 to 9999.
 DAYS_MIN, DAYS_MAX = -719_162, 2_932_896
 US_MIN, US_MAX = DAYS_MIN * DAY_US, (DAYS_MAX + 1) * DAY_US - 1
-# PostgreSQL's own range; past it stand the encodings of infinity.
+# PostgreSQL's own range; values outside of it encode infinity, by their sign.
 PG_DAYS_MIN, PG_DAYS_MAX = -2_440_588, 2_145_042_905
 PG_US_MIN, PG_US_MAX = -210_866_803_200_000_000, 9_223_372_036_825_199_999
 DURATION_INFINITY = 2**63 - 1
 VARIABLE_SPECIAL = {0: "NaN", 1: "Infinity", -1: "-Infinity"}
-WORDS = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
+SPECIAL_DECIMALS = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
 
 
 def to_copy(values: pa.Array, column: TargetColumn) -> pa.Array:
-    """The column as an Arrow array whose CSV form is the text of `column.type`."""
+    """Returns the column as an Arrow array whose CSV form is the text of `column.type`; `column.kind` says how values are converted."""
     convert = _CONVERT.get(column.kind)
     return values if convert is None else convert(values, column)
 
@@ -39,7 +39,7 @@ def to_text(values: pa.Array, column: TargetColumn) -> pa.Array:
     return to_copy(values, column).cast(pa.string())
 
 
-def _each(values: pa.Array, function: Callable[[Any], str]) -> pa.Array:
+def _one_by_one(values: pa.Array, function: Callable[[Any], str]) -> pa.Array:
     import pyarrow as pa
 
     return pa.array([None if value is None else function(value) for value in values.to_pylist()], pa.string())
@@ -48,8 +48,8 @@ def _each(values: pa.Array, function: Callable[[Any], str]) -> pa.Array:
 # -- bytes --------------------------------------------------------------------------------------------------------------
 
 
-def parts(values: pa.Array) -> tuple[Any, Any]:
-    """(offsets, data) of a binary array without a slice."""
+def offsets_and_data(values: pa.Array) -> tuple[Any, Any]:
+    """Returns the offsets and the bytes of a binary array, with its slice taken into account."""
     import numpy as np
 
     _, ends, data = values.buffers()
@@ -57,20 +57,24 @@ def parts(values: pa.Array) -> tuple[Any, Any]:
     return offsets, (data if data is not None else b"")
 
 
-def hexes(values: pa.Array) -> pa.Array:
-    r"""`\x…`, as bytea reads it."""
+def bytea_text(values: pa.Array) -> pa.Array:
+    r"""Returns bytes as `\x…`, which bytea reads."""
     import pyarrow as pa
 
     module = native()
-    found = module.hexes(parts(values)[1], parts(values)[0]) if module is not None and len(values) else None
+    found = (
+        module.hexes(offsets_and_data(values)[1], offsets_and_data(values)[0])
+        if module is not None and len(values)
+        else None
+    )
     if found is None:
-        return _each(values, lambda value: "\\x" + value.hex())
+        return _one_by_one(values, lambda value: "\\x" + value.hex())
     mask = None if values.null_count == 0 else values.is_valid().buffers()[1]
     return pa.Array.from_buffers(pa.string(), len(values), [mask, pa.py_buffer(found[0]), pa.py_buffer(found[1])])
 
 
 def _bytes(values: pa.Array, column: TargetColumn) -> pa.Array:
-    return hexes(values)
+    return bytea_text(values)
 
 
 def _bits(values: pa.Array, column: TargetColumn) -> pa.Array:
@@ -80,7 +84,7 @@ def _bits(values: pa.Array, column: TargetColumn) -> pa.Array:
         number = int.from_bytes(value, "little")
         return format(number, f"0{fixed}b") if fixed else format(number, "b") if number else ""
 
-    return _each(values, text)
+    return _one_by_one(values, text)
 
 
 # -- numbers ------------------------------------------------------------------------------------------------------------
@@ -107,14 +111,15 @@ def decimals(values: pa.Array, scale: int) -> pa.Array:
 
     found = decimal_numbers(values, scale)
     if found is None:
-        return _each(values, lambda value: decimal_text(value, scale))
+        return _one_by_one(values, lambda value: decimal_text(value, scale))
     nan = pc.equal(pc.binary_length(values), 0)
     text = found.cast(pa.string())
     return pc.if_else(nan, pa.scalar("NaN"), text) if pc.any(nan).as_py() else text
 
 
 def decimal_numbers(values: pa.Array, scale: int) -> pa.Array | None:
-    """The same as numbers, NaN as some number; None: they may be too long, or there is nothing to do it with."""
+    """Returns decimals as Arrow's decimal128, NaN as an arbitrary value. None when a value may be longer than 38 digits or the native core
+    is missing."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -122,7 +127,7 @@ def decimal_numbers(values: pa.Array, scale: int) -> pa.Array | None:
     longest = pc.max(pc.binary_length(values)).as_py()
     if module is None or longest is None or longest > 15 or not 0 <= scale <= 38:
         return None
-    ends, data = parts(values)
+    ends, data = offsets_and_data(values)
     mask = None if values.null_count == 0 else values.is_valid().buffers()[1]
     kind = pa.decimal128(38, scale)
     return pa.Array.from_buffers(kind, len(values), [mask, pa.py_buffer(module.decimals(data, ends))])
@@ -152,13 +157,13 @@ def _decimal_words(values: pa.Array, column: TargetColumn) -> pa.Array:
 
     if not pc.any(pc.match_substring_regex(values, "^[NP]")).as_py():
         return values
-    return _each(values, lambda value: WORDS.get(value, value))
+    return _one_by_one(values, lambda value: SPECIAL_DECIMALS.get(value, value))
 
 
 # -- dates and times ----------------------------------------------------------------------------------------------------
 
 
-def civil(days: int) -> tuple[int, int, int]:
+def date_of_day_number(days: int) -> tuple[int, int, int]:
     """Year, month, day of a day number since 1970-01-01, proleptic Gregorian; year 0 is 1 BC."""
     days += 719_468
     era, day_of_era = divmod(days, 146_097)
@@ -173,7 +178,7 @@ def civil(days: int) -> tuple[int, int, int]:
 def date_text(days: int) -> str:
     if not PG_DAYS_MIN <= days <= PG_DAYS_MAX:
         return "infinity" if days > 0 else "-infinity"
-    year, month, day = civil(days)
+    year, month, day = date_of_day_number(days)
     return f"{year if year > 0 else 1 - year:04d}-{month:02d}-{day:02d}" + ("" if year > 0 else " BC")
 
 
@@ -200,7 +205,7 @@ def _within(values: pa.Array, low: int, high: int) -> bool:
 def _date(values: pa.Array, column: TargetColumn) -> pa.Array:
     import pyarrow as pa
 
-    return values.view(pa.date32()) if _within(values, DAYS_MIN, DAYS_MAX) else _each(values, date_text)
+    return values.view(pa.date32()) if _within(values, DAYS_MIN, DAYS_MAX) else _one_by_one(values, date_text)
 
 
 def _micros(values: pa.Array, unit_ns: int) -> pa.Array:
@@ -219,7 +224,7 @@ def _time(values: pa.Array, column: TargetColumn) -> pa.Array:
     import pyarrow as pa
 
     micros = _micros(values, column.unit)
-    return micros.view(pa.time64("us")) if _within(micros, 0, DAY_US - 1) else _each(micros, time_text)
+    return micros.view(pa.time64("us")) if _within(micros, 0, DAY_US - 1) else _one_by_one(micros, time_text)
 
 
 def _timestamp(values: pa.Array, column: TargetColumn) -> pa.Array:
@@ -228,9 +233,9 @@ def _timestamp(values: pa.Array, column: TargetColumn) -> pa.Array:
     limit = 2**63 // max(1, column.unit // 1000)
     if not _within(values, -limit + 1, limit - 1):
         factor = max(1, column.unit // 1000)
-        return _each(values, lambda value: timestamp_text(value * factor))
+        return _one_by_one(values, lambda value: timestamp_text(value * factor))
     micros = _micros(values, column.unit)
-    text = micros.view(pa.timestamp("us")) if _within(micros, US_MIN, US_MAX) else _each(micros, timestamp_text)
+    text = micros.view(pa.timestamp("us")) if _within(micros, US_MIN, US_MAX) else _one_by_one(micros, timestamp_text)
     return _zoned(text) if column.type.endswith("with time zone") else text
 
 
@@ -267,7 +272,7 @@ def _iso(values: pa.Array, column: TargetColumn) -> pa.Array:
     date = column.type == "date"
     if date or pc.any(pc.match_substring_regex(values, "^[+-]")).as_py():
         # An IsoDate ends in a zone mark, which a date does not read.
-        return _each(values, lambda value: iso_text(value.removesuffix("Z") if date else value))
+        return _one_by_one(values, lambda value: iso_text(value.removesuffix("Z") if date else value))
     return values
 
 
@@ -277,11 +282,11 @@ def _duration(values: pa.Array, column: TargetColumn) -> pa.Array:
 
     if not _within(values, -DURATION_INFINITY, DURATION_INFINITY - 1):
         special = {DURATION_INFINITY: "infinity", -DURATION_INFINITY - 1: "-infinity"}
-        return _each(values, lambda value: special.get(value) or f"{value} microseconds")
+        return _one_by_one(values, lambda value: special.get(value) or f"{value} microseconds")
     return pc.binary_join_element_wise(values.cast(pa.string()), "microseconds", " ")
 
 
-# -- composed -----------------------------------------------------------------------------------------------------------
+# -- nested types -----------------------------------------------------------------------------------------------------------
 
 
 def _point(values: pa.Array, column: TargetColumn) -> pa.Array:
@@ -296,7 +301,7 @@ def _point(values: pa.Array, column: TargetColumn) -> pa.Array:
 
 
 def _array(values: pa.Array, column: TargetColumn) -> pa.Array:
-    """`{1,NULL,"a b"}`: the elements as one column, joined by list."""
+    """`{1,NULL,"a b"}`: the elements as one column, joined per list."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -333,7 +338,7 @@ def _json(values: pa.Array, column: TargetColumn) -> pa.Array:
     def text(value: Any) -> str:
         return json.dumps(dict(value) if pa.types.is_map(values.type) else value, default=plain, ensure_ascii=False)
 
-    return _each(values, text)
+    return _one_by_one(values, text)
 
 
 _CONVERT: dict[str, Callable[[Any, TargetColumn], Any]] = {

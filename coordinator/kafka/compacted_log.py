@@ -368,7 +368,7 @@ class KafkaCompactedLog:
         if self._is_stuck:
             self._drop_producer()
         if self._producer is None:
-            self._producer = make_producer(producer_config(self._properties, client_id=f"{self._client_id}-pen"))
+            self._producer = make_producer(producer_config(self._properties, client_id=f"{self._client_id}-writer"))
         return self._producer
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from cdcworker.connectors.spark.runtime.session import JavaRuntime, SparkEngine
 from cdcworker.connectors.warehouses.kind import WriterTask
 from cdcworker.connectors.warehouses.lake.maintenance.policy import MaintenancePolicy
 from cdcworker.connectors.warehouses.lake.maintenance_run import LakeMaintenance
-from cdcworker.connectors.warehouses.lake.tables import TableName
+from cdcworker.connectors.warehouses.lake.tables import LakeName
 from cdcworker.worker.task.sink_runner import find_machine
 
 from tests import change_streams
@@ -30,7 +30,7 @@ from tests.contract.warehouses import TOPIC
 
 from .measure import cpu_s, tree
 
-PLACE = TableName("public", "orders")
+PLACE = LakeName("public", "orders")
 NAMES = ("id", "n", "a")
 VERSIONS = 200
 """So many of the newest versions are known with their sums."""
@@ -147,7 +147,7 @@ class Load:
 def scan_ratio(load: Load, kind: str) -> float:
     """CPU of a scan of the table divided by that of a table that was written afresh with its rows."""
     session, tables = load.writer._spark(), load.writer._tables
-    fresh = tables.name(TableName("public", "fresh"))
+    fresh = tables.name(LakeName("public", "fresh"))
     session.sql(f"CREATE TABLE {fresh} USING {kind} AS SELECT * FROM {tables.name(PLACE)}")
     java = int(session._jvm.java.lang.ProcessHandle.current().pid())
 

@@ -54,7 +54,7 @@ class PolledTask(ABC):
             task.open(json.loads(json.dumps(self.position)) if self.position else None)
             if self.registry is not None:
                 assert isinstance(task, WritesRecords)
-                task.lend(self.registry)
+                task.use_layouts(self.registry)
         except BaseException:
             task.close()
             raise

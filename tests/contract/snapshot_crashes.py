@@ -69,7 +69,10 @@ def folded(records: list[dict], *, once: bool) -> dict[int, str]:
         number = row["id"]
         if record["op"] == "r":
             assert not (once and number in read)
-            assert not (once and number in touched) or rows.get(number) == row["v"]
+            held = rows.get(number)
+            assert not (once and number in touched) or held == row["v"], (
+                f"row {number} was read as {row['v'][-12:]} at {record['source']} behind {held and held[-12:]}"
+            )
             read.add(number)
         else:
             touched.add(number)

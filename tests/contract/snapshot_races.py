@@ -91,9 +91,12 @@ class Interference:
         return self.count >= self.most
 
     def settle(self) -> None:
-        for session in self.sessions:
-            session.commit()
-            session.close()
+        """A thread that is at a hand-over by now ends first, and one that comes behind it does nothing."""
+        with self.lock:
+            self.most = 0
+            for session in self.sessions:
+                session.commit()
+                session.close()
 
 
 def proved(database: SourceDatabase, seed: int) -> None:

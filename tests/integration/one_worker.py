@@ -71,14 +71,19 @@ class Worker:
     def get(self, path: str) -> Any:
         return plain_http.get(self.url + path, timeout=30.0).json()
 
-    def put(self, name: str, config: dict[str, str]) -> None:
-        """Tried again while there is no leader: a worker is healthy a moment before one is elected."""
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> httpx.Response:
+        """Sends a request that only a leader answers. It is sent again while there is none: a worker is healthy a moment before
+        one is elected."""
 
         def answered() -> httpx.Response | None:
-            answer = plain_http.put(f"{self.url}/connectors/{name}/config", json=config, timeout=30.0)
+            answer = plain_http.request(method, self.url + path, json=body, timeout=60.0)
             return None if answer.status_code == 409 else answer
 
-        answer = self.wait(answered, "a leader")
+        found: httpx.Response = self.wait(answered, "a leader")
+        return found
+
+    def put(self, name: str, config: dict[str, str]) -> None:
+        answer = self.ask("PUT", f"/connectors/{name}/config", config)
         assert answer.status_code in (200, 201), answer.text
 
     def task(self, name: str, number: int = 0) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def test_a_worker_and_its_next_start_live_through_poison_in_all_own_topics(kafka
             return next(((one.partition(), one.key()) for one in records if b'"halted"' in one.key()), None)
 
         place = worker.wait(stored, "a position")
-        plain_http.put(f"{worker.url}/connectors/halted/stop", timeout=30.0)
+        worker.ask("PUT", "/connectors/halted/stop")
         worker.wait(lambda: not worker.get("/connectors/halted/status")["tasks"], "the stop")
         # The status tells what is wanted; the process may still write its last position over the poison.
         worker.wait(lambda: not any(Path(f"/proc/{pid}").exists() for pid in worker.starts("halted-0")), "its end")

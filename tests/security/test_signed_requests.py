@@ -23,7 +23,7 @@ from cdcworker.worker.security.audit import Audit
 from cdcworker.worker.security.authenticate import Authenticator
 from cdcworker.worker.security.credentials import hashed
 from cdcworker.worker.security.gate import Gate
-from cdcworker.worker.security.signature_forms import earlier_text, encoded_caller, mac_text
+from cdcworker.worker.security.signature_forms import encoded_caller, mac_text, version_1_text
 from cdcworker.worker.security.signing import SESSION_KEY, SignedRequest, Signer, keys_of, next_value
 from cdcworker.worker.security.users import UserFile
 from cdcworker.worker.security.worker_secrets import SecretFile
@@ -245,7 +245,7 @@ def forged(cluster: Cluster, path: str, *, form: int = 2) -> dict[str, str]:
         view = rest.FakeHerder(cluster, leads=False).view()
         return Signer(lambda: view).sign(SignedRequest("PUT", path, b"", rest.LEADER_URL), ADMIN)
     fields = f"{key.id} {round(time.time() * 1000)} n1 {encoded_caller(ADMIN)}"
-    mac = mac_text(key.secret, earlier_text("PUT", path, b"", fields))
+    mac = mac_text(key.secret, version_1_text("PUT", path, b"", fields))
     return {"x-connect-authorization": mac, "x-cdc-signed": fields}
 
 

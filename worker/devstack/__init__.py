@@ -1,1 +1,1 @@
-"""Real PostgreSQL, Kafka and ZooKeeper as child processes, for the demo, the tests and the benchmarks."""
+"""Real servers as child processes, for the demo, the tests and the benchmarks: databases, Kafka, ZooKeeper, queues."""

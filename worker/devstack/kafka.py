@@ -14,10 +14,10 @@ from socket import create_connection
 
 from cdcworker.connectors.class_archive import ClassArchive
 from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.devstack.errors import START_FAILED
 from cdcworker.worker.devstack.ports import HOST, free_ports
 from cdcworker.worker.devstack.process import EmbeddedServer, Program, log_tail, run
 from cdcworker.worker.java import jars
-from cdcworker.worker.java.errors import START_FAILED
 from cdcworker.worker.java.runtime import JavaInstall, find_java
 
 FORMAT_TIMEOUT_S = 180.0

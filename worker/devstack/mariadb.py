@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import quote
 
 from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.devstack.errors import MARIADB_MISSING, START_FAILED
 from cdcworker.worker.devstack.ports import HOST, free_ports
 from cdcworker.worker.devstack.process import EmbeddedServer, Program, log_tail, run
 from cdcworker.worker.java import jars
-from cdcworker.worker.java.errors import MARIADB_MISSING, START_FAILED
 
 if TYPE_CHECKING:
     import pymysql

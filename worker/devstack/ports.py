@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.java.errors import NO_PORT
+from cdcworker.worker.devstack.errors import NO_PORT
 
 HOST = "127.0.0.1"
 LOWEST_PORT = 10_000

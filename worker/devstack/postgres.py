@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.devstack.errors import POSTGRES_MISSING, POSTGRES_ROOT, START_FAILED
 from cdcworker.worker.devstack.ports import HOST, free_ports
 from cdcworker.worker.devstack.process import LAUNCHER, EmbeddedServer, Program, log_tail, run
-from cdcworker.worker.java.errors import POSTGRES_MISSING, POSTGRES_ROOT, START_FAILED
 
 if TYPE_CHECKING:
     import psycopg

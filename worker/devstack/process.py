@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.java.errors import START_FAILED
+from cdcworker.worker.devstack.errors import START_FAILED
 
 LAUNCHER = Path(__file__).with_name("_launch.py")
 LOG_TAIL_LINES = 15

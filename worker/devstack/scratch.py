@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.java.errors import FOLDER_USED
+from cdcworker.worker.devstack.errors import FOLDER_USED
 
 OWNER_FILE = ".owner"
 

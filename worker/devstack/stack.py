@@ -19,12 +19,12 @@ from types import TracebackType
 from typing import Any
 
 from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.devstack.errors import START_FAILED
 from cdcworker.worker.devstack.further_servers import SOURCE_DATABASE, STARTS, FurtherServer, Server
 from cdcworker.worker.devstack.kafka import QUICK_COMPILER_ONLY, EmbeddedKafka
 from cdcworker.worker.devstack.ports import HOST, free_ports
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 from cdcworker.worker.devstack.process import Program, log_tail
-from cdcworker.worker.java.errors import START_FAILED
 
 log = logging.getLogger(__name__)
 

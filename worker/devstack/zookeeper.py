@@ -11,9 +11,9 @@ from pathlib import Path
 from types import TracebackType
 
 from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.devstack.errors import START_FAILED
 from cdcworker.worker.devstack.ports import HOST, free_ports
 from cdcworker.worker.devstack.process import Program
-from cdcworker.worker.java.errors import START_FAILED
 from cdcworker.worker.java.runtime import find_java
 
 START_TIMEOUT_S = 180.0

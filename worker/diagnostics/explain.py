@@ -27,7 +27,7 @@ UNFINISHED: Final = declare(
     "explain.unfinished",
     "transient",
     "The way of the row could not be followed in time",
-    "Ask again; name the LSN and the table to look in fewer places.",
+    "Ask again; name the change's position and the table to look in fewer places.",
 )
 
 

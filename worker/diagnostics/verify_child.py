@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from cdcworker.connectors.comparison.compared_source import ComparedSource
+from cdcworker.connectors.capture.tables.compared_source import ComparedSource
 from cdcworker.connectors.comparison.opening import ComparedConnectors, opened
 from cdcworker.connectors.comparison.repair import repair_json, repaired_kinds_of
 from cdcworker.connectors.config.definition import parse_list

@@ -20,7 +20,7 @@ from cdcworker.worker.identity.access_rules import Identity
 from cdcworker.worker.identity.bearer import Tokens
 from cdcworker.worker.identity.settings import ConsoleClient
 from cdcworker.worker.security.access import Caller
-from cdcworker.worker.security.signature_forms import with_lengths
+from cdcworker.worker.security.signature_forms import length_prefixed
 from cdcworker.worker.security.worker_secrets import PLAIN, SECRETS_MAX, Secrets
 
 BY: Final = "session"
@@ -233,7 +233,7 @@ def _identity_in(content: dict[str, Any]) -> Identity:
 
 
 def _digest(key: bytes, *parts: str) -> bytes:
-    return hmac.digest(key, with_lengths(parts), "sha256")
+    return hmac.digest(key, length_prefixed(parts), "sha256")
 
 
 def _bytes(text: str) -> bytes:

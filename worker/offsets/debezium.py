@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cdcworker.connectors.api.source import NamesPartitions, TranslatesDebezium
 from cdcworker.connectors.config.common_keys import tasks_max_of
-from cdcworker.connectors.registry.names import lookup
+from cdcworker.connectors.registry.names import lookup, plugins
 from cdcworker.coordinator.model import Connector
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.offsets.model import NOT_OFFERED, UNKNOWN_PARTITION, ConnectorOffset
@@ -30,12 +30,25 @@ def is_debezium(connector: Connector, item: ConnectorOffset) -> bool:
     return isinstance(source, TranslatesDebezium) and source.is_debezium_offset(item.offset)
 
 
+def _known_to_debezium() -> str:
+    """Returns the names of the sources here that take Debezium's class names."""
+    return ", ".join(
+        each.name
+        for each in plugins()
+        if any(name.startswith("io.debezium.") for name in each.aliases) and each.kind == "source"
+    )
+
+
 def require_one(connector: Connector) -> None:
     """Raises CdcError for a connector whose position Debezium cannot take: of another source, or with several tasks."""
     source = _instance(connector)
     can = connector.kind == "source" and isinstance(source, TranslatesDebezium)
     if not can:
-        raise CdcError(NOT_OFFERED, "Debezium has no connector for this source", hint="Ask for PostgreSQL or MySQL.")
+        raise CdcError(
+            NOT_OFFERED,
+            "Debezium has no connector for this source",
+            hint=f"Debezium reads the sources of these classes: {_known_to_debezium()}.",
+        )
     if len(source.split(tasks_max_of(connector.config))) != 1:
         raise CdcError(NOT_OFFERED, "Debezium has one task, and the connector has several", hint="Set slot.count=1.")
 

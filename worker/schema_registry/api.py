@@ -274,11 +274,11 @@ class _RegistryApi:
         API has no such path."""
         view, _ = self._subject(request)
         try:
-            lsn = int(request.query_params["commit_lsn"])
-            index = int(request.query_params.get("tx_index", "0"))
+            commit = int(request.query_params["commit_lsn"])
+            event = int(request.query_params.get("tx_index", "0"))
         except (KeyError, ValueError):
             raise RegistryError(422, 42202, "commit_lsn and tx_index have to be numbers") from None
-        use = view.in_force(request.path_params["subject"], lsn, index)
+        use = view.in_force(request.path_params["subject"], commit, event)
         if use is None:
             raise RegistryError(404, 40402, "No version is in force at this position")
         answer = self._version_answer(view, use)

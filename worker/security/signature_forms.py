@@ -1,4 +1,4 @@
-"""The texts of signatures between workers: what a MAC covers, who asks, and the form that builds before version 2 of it send."""
+"""The signed text of requests between workers, the header that names the caller, and version 1 of both, which older builds send."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ from cdcworker.worker.security.access import Caller, parse_grants
 MAC_HEADER: Final = "x-connect-authorization"
 ALGORITHM_HEADER: Final = "x-connect-request-signature-algorithm"
 SIGNED_HEADER: Final = "x-cdc-signed"
-"""The three headers of the earlier form. The last one holds key id, milliseconds, nonce and caller, separated by spaces."""
-EARLIER_PARTS: Final = 4
+"""Of version 1: key id, milliseconds, nonce and caller, separated by spaces."""
+VERSION_1_PARTS: Final = 4
+"""So many parts has that header."""
 
 
-def earlier_text(method: str, target: str, body: bytes, signed_fields: str) -> bytes:
-    """Returns what a MAC of the earlier form covers: neither headers nor the receiver."""
-    return with_lengths(("cdc-internal-1", method, target, signed_fields, hashlib.sha256(body).hexdigest()))
+def version_1_text(method: str, target: str, body: bytes, signed_fields: str) -> bytes:
+    """Returns what a MAC of version 1 covers: neither headers nor the receiver."""
+    return length_prefixed(("cdc-internal-1", method, target, signed_fields, hashlib.sha256(body).hexdigest()))
 
 
-def with_lengths(parts: Iterable[str]) -> bytes:
+def length_prefixed(parts: Iterable[str]) -> bytes:
     """Returns the parts, each behind its length, so that no two lists of parts give the same bytes."""
     return "".join(f"{len(part.encode())}:{part}" for part in parts).encode()
 
 
 def mac_text(key: bytes, text: bytes) -> str:
+    """Returns the HMAC-SHA256 of a text in base64."""
     return base64.b64encode(hmac.digest(key, text, "sha256")).decode()
 
 
@@ -51,10 +53,10 @@ def encoded_caller(caller: Caller, **more: str) -> str:
 
 
 def decoded_caller(text: str) -> tuple[Caller, Mapping[str, Any]]:
-    """Returns the caller and all that goes with it. ValueError for a text of another form."""
+    """Returns the caller and all that goes with it. Raises ValueError where the text is malformed."""
     try:
         content: Any = parse_json(base64.urlsafe_b64decode(text))
         subject = str(content.get("subject", ""))
         return Caller(str(content["name"]), parse_grants(content["grants"]), str(content["by"]), subject), content
     except (AttributeError, KeyError, TypeError, RecursionError) as exc:
-        raise ValueError(f"names no caller: {type(exc).__name__}") from None
+        raise ValueError(f"the text of the caller is malformed: {type(exc).__name__}") from None

@@ -22,15 +22,15 @@ from cdcworker.worker.http import errors as e
 from cdcworker.worker.security.access import Caller, unsigned
 from cdcworker.worker.security.signature_forms import (
     ALGORITHM_HEADER,
-    EARLIER_PARTS,
     MAC_HEADER,
     SIGNED_HEADER,
+    VERSION_1_PARTS,
     decoded_caller,
-    earlier_text,
     encoded_caller,
+    length_prefixed,
     mac_bytes,
     mac_text,
-    with_lengths,
+    version_1_text,
 )
 from cdcworker.worker.security.worker_secrets import PLAIN, SECRETS_MAX, Secrets, plain_only, signing_key
 
@@ -115,7 +115,7 @@ class SignedRequest:
         digest = hashlib.sha256(self.body).hexdigest()
         fixed = ("cdc-internal-2", self.receiver.rstrip("/"), self.method, self.target, signed_fields, digest)
         covered = sorted(pair for pair in self.headers if pair[0] in names)
-        return with_lengths((*fixed, *itertools.chain(*covered)))
+        return length_prefixed((*fixed, *itertools.chain(*covered)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class Signer:
         if PLAIN in secrets_now and not _takes_this_form(view, request.receiver):
             # The same nonce: a worker that takes both forms takes one of them.
             earlier = f"{begin} {encoded_caller(caller)}"
-            mac = mac_text(key.secret, earlier_text(request.method, request.target, request.body, earlier))
+            mac = mac_text(key.secret, version_1_text(request.method, request.target, request.body, earlier))
             headers |= {MAC_HEADER: mac, ALGORITHM_HEADER: ALGORITHM, SIGNED_HEADER: earlier}
         return headers
 
@@ -205,9 +205,9 @@ class Signer:
         if sign_for_their_receiver(view.workers.values()) or PLAIN not in self._secrets():
             raise bad_signature()
         fields = headers[SIGNED_HEADER].split(" ")
-        if len(fields) != EARLIER_PARTS:
+        if len(fields) != VERSION_1_PARTS:
             raise bad_signature()
-        text = earlier_text(request.method, request.target, request.body, headers[SIGNED_HEADER])
+        text = version_1_text(request.method, request.target, request.body, headers[SIGNED_HEADER])
         if not hmac.compare_digest(hmac.digest(key.secret, text, "sha256"), mac_bytes(headers[MAC_HEADER])):
             raise bad_signature()
         self._check_fresh(fields[1], fields[2])

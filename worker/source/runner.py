@@ -323,7 +323,7 @@ class SourceRunner:
         encoder = self._ports.encoder(registrar)
         layouts = shaper_of(encoder, self._ports.topics)
         if layouts is not None and isinstance(task, WritesRecords):
-            task.lend(layouts)
+            task.use_layouts(layouts)
         parts = SessionParts(
             producer=producer,
             task=task,

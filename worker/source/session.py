@@ -448,7 +448,7 @@ class DeliverySession:
         for change in changes:
             # Of the same size, not the same: records carry the time at which they were made.
             if any(_alike(made, record) for made in self._parts.encoder.encode((change,))):
-                where |= {"table": ".".join(change.table.path), "lsn": change.position.commit}
+                where |= {"table": ".".join(change.table.path), "commit_lsn": change.position.commit}
                 where |= {"tx_index": change.position.event}
                 break
         return CdcError(

@@ -11,13 +11,13 @@ from cdcworker.connectors.config.definition import ConfigKey
 
 log = logging.getLogger(__name__)
 
-CLOCK_NS: Final = 1_000_000
-"""How old the time may be that records carry as that of their making."""
+CLOCK_CACHE_NS: Final = 1_000_000
+"""For how long records carry the same current time: it is cached."""
 NATIVE: Final = "decoder.native"
 
 
 def built(load: Callable[[], ModuleType]) -> ModuleType | None:
-    """Returns the core that `load` imports, where it was built."""
+    """Returns the native core that `load` imports; None where it was not built."""
     try:
         return load()
     except ImportError:
@@ -26,6 +26,7 @@ def built(load: Callable[[], ModuleType]) -> ModuleType | None:
 
 
 def native_keys(group: str) -> Iterable[ConfigKey]:
+    """Returns the key by which a connector does without its native core."""
     yield ConfigKey(
         NATIVE, "BOOLEAN", True, group=group, importance="LOW",
         doc="Rows are decoded by the native core where it was built. false: in Python, which gives the same records slower.",

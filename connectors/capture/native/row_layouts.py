@@ -21,7 +21,7 @@ Encode = Callable[[bytes], bytes]
 """From a value in the database's form to a whole field."""
 
 
-class Form(NamedTuple):
+class ColumnForm(NamedTuple):
     """How a core reads a column: `kind` and `argument` are the database's own, `call` is for values that the core does not know.
     `is_plain_key`: equal forms are equal values."""
 
@@ -32,7 +32,7 @@ class Form(NamedTuple):
 
 
 def column_arguments(
-    column: Column, index: int, form: Form, shape: RecordLayout, *, completes: bool = False
+    column: Column, index: int, form: ColumnForm, shape: RecordLayout, *, completes: bool = False
 ) -> tuple[Any, ...]:
     """Returns the arguments of a captured column; `index` is its place in the table. `completes`: rows with values that were not sent
     are the decoder's, which has them read again."""

@@ -46,14 +46,17 @@ AGAIN_CHUNK_ROWS: Final = 500
 RETRY_FIRST_S: Final = 0.002
 """How long a table that waits is left alone at first."""
 RETRY_S: Final = 0.1
-"""How long at most; the next two hold for a lock on the table and after an error."""
+"""How long it is left alone at most."""
 LOCKED_S: Final = 1.0
+"""The same for a table that somebody has locked."""
 AFTER_ERROR_S: Final = 2.0
-COMPLAIN_S: Final = 10.0
+"""The same for a table that could not be read."""
+LOG_WAIT_S: Final = 10.0
 """A wait is logged once it is longer than this, and not more often."""
 DIVIDE_CHUNKS_MIN: Final = 8
 """A table of fewer chunks is not worth dividing into ranges."""
 LOOK_EVERY_S: Final = 1.0
+"""Between two looks at the load of the database."""
 SMALL_BYTES: Final = 64 * 1024
 """A table up to this size on disk is a small one. Its rows as text may be more: a chunk that is larger than twice this ends early,
 and the table is no small one any more."""
@@ -79,7 +82,13 @@ class ReadLimits:
 
 
 class ChunkScheduler:
-    """Orders reads and takes what was read; `windows` are those that are open, in the order of their opening."""
+    """Orders reads and takes what was read; `windows` are those that are open, in the order of their opening.
+
+    Loads are taken by turns, and the tables of one in their order. A load of `moved` rows reads what came under a new key without all of
+    its values; its `floor` is the place behind which a read sees them. `unseen` transactions were delivered before their commits were
+    visible, `exempt` ones need not have ended. A `keyless` table is read whole. Of a `repaired` one only rows that were asked for are read.
+    DESIGN.md says why.
+    """
 
     def __init__(
         self,
@@ -107,8 +116,8 @@ class ChunkScheduler:
         self._bind_floor = bind
         self._clock = clock
         self._too_busy, self._looked_at = False, float("-inf")
-        self._complained = 0.0
-        self._turn = 0
+        self._logged_at = 0.0
+        self._next_load = 0
 
     def note_progress(self) -> None:
         """Says that the progress has changed: the next position is stored although it brings no rows."""
@@ -116,11 +125,11 @@ class ChunkScheduler:
 
     # -- orders -----------------------------------------------------------------------------------------------------
 
-    def is_wanting(self) -> bool:
+    def could_read(self) -> bool:
         """Returns whether a read could be ordered if a boundary came now."""
         return self._executor.free > 0 and next(self._orders(), None) is not None
 
-    def pump(self) -> None:
+    def order_reads(self) -> None:
         """Called at a boundary of the stream. Orders what can be read now, one after the other, since each takes room
         from the next."""
         for order in self._orders():
@@ -130,7 +139,7 @@ class ChunkScheduler:
 
     def _orders(self) -> Iterator[Callable[[], None]]:
         now = self._clock()
-        loads, turn = self.progress.loads, self._turn
+        loads, turn = self.progress.loads, self._next_load
         for number in range(len(loads)):
             load = loads[(turn + number) % len(loads)]
             if load.paused or now < load.next_at or (load.rows_per_s and self._is_reading(load)):
@@ -226,7 +235,7 @@ class ChunkScheduler:
         )
         table.queued.difference_update(map(tuple, window.keys))
         self.windows.append(window)
-        self._turn += 1
+        self._next_load += 1
         hit("snapshot.window_opened")
         self._executor.give(window, lambda reader: _chunk(reader, want))
 
@@ -239,7 +248,7 @@ class ChunkScheduler:
 
     # -- results ----------------------------------------------------------------------------------------------------
 
-    def collect(self) -> None:
+    def take_results(self) -> None:
         """Called at a boundary of the stream. Takes the chunks that were read. Raises the CdcError that ends the
         task."""
         for token, result in self._executor.take():
@@ -254,7 +263,7 @@ class ChunkScheduler:
         load, table = window.load, window.table
         if isinstance(result, BaseException):
             self.windows.remove(window)
-            self._judge(load, table, result)
+            self._handle_failure(load, table, result)
             return
         window.read(result)
         self.prune(result.view.snap.sees_delivered)
@@ -273,10 +282,10 @@ class ChunkScheduler:
         if load is None or table.parts:
             return
         if not isinstance(result, TableSurvey):
-            self._judge(load, table, result)
+            self._handle_failure(load, table, result)
             return
         if result.keyless and table.filter:
-            self._judge(load, table, TableKeyless())
+            self._handle_failure(load, table, TableKeyless())
             return
         table.keyless = result.keyless
         lower: list[str] | None = None
@@ -287,19 +296,19 @@ class ChunkScheduler:
             table.parts.append(KeyRange(lower))
             table.is_small = result.size is not None and result.size <= SMALL_BYTES
 
-    def _judge(self, load: SnapshotLoad, table: TableLoad, result: Any) -> None:
+    def _handle_failure(self, load: SnapshotLoad, table: TableLoad, result: Any) -> None:
         """Decides what follows from an error that kept rows from being read."""
         if isinstance(result, TableLocked):
             self.wait(table, ": ".join(filter(None, (LOCKED, result.holders))), LOCKED_S)
         elif isinstance(result, NotVisibleYet):
             self.wait(table, OLDER)
         elif isinstance(result, TableGone):
-            log.info("table is gone, or not published any more table=%s", table.full_name)
+            log.info("table is gone, or not captured any more table=%s", table.full_name)
             self.finish(load, table, loaded=False)
         elif isinstance(result, TableKeyless) and table.filter:
-            self._judge(load, table, self._in_part(table))
+            self._handle_failure(load, table, self._in_part(table))
         elif isinstance(result, TableKeyless | KeyChanged) and table.repaired:
-            self._judge(load, table, self._other_key(table))
+            self._handle_failure(load, table, self._other_key(table))
         elif isinstance(result, TableKeyless):
             self.start_over(table)
             table.keyless = True
@@ -322,13 +331,13 @@ class ChunkScheduler:
 
     def _other_key(self, table: TableLoad) -> CdcError:
         """Returns the error for rows that were asked for by columns that are not the table's key, or are its key no more."""
-        text = "its rows are read by another key than the one that they were asked for by"
+        text = "the columns by which rows were asked for are not the table's key"
         return CdcError(self._errors.snapshot_refused, text, where={"table": table.full_name})
 
-    def set_back(self, load: SnapshotLoad, table: TableLoad, why: Exception) -> None:
+    def defer_keyless(self, load: SnapshotLoad, table: TableLoad, why: Exception) -> None:
         """Notes that the table without a key could not be read now."""
         self.keyless, table.keyless = None, False
-        self._judge(load, table, why)
+        self._handle_failure(load, table, why)
 
     def wait(self, table: TableLoad, reason: str, most_s: float = RETRY_S) -> None:
         """Leaves the table alone for a while, a short one at first: a commit becomes visible a moment after it is in the log."""
@@ -336,9 +345,9 @@ class ChunkScheduler:
         table.waits_for = reason
         table.waiting_since = table.waiting_since or now
         table.retry_at = now + min(most_s, RETRY_FIRST_S + now - table.waiting_since)
-        if now - table.waiting_since > COMPLAIN_S and now - self._complained > COMPLAIN_S:
-            self._complained = now
-            log.warning("snapshot waits table=%s for=%s s=%d", table.full_name, reason, now - table.waiting_since)
+        if now - table.waiting_since > LOG_WAIT_S and now - self._logged_at > LOG_WAIT_S:
+            self._logged_at = now
+            log.warning("snapshot waits table=%s for=%s seconds=%d", table.full_name, reason, now - table.waiting_since)
 
     def _end_wait(self, table: TableLoad) -> None:
         table.waits_for, table.waiting_since = "", None
@@ -373,7 +382,7 @@ class ChunkScheduler:
     def start_over(self, table: TableLoad) -> None:
         """Reads the table again from its first row. A table without a key, whose rows cannot be told apart, is then
         taken back first."""
-        log.warning("table starts over table=%s", table.full_name)
+        log.warning("snapshot of a table restarts table=%s", table.full_name)
         if table.rows:
             table.attempt += 1
         table.start_over()
@@ -404,15 +413,15 @@ class ChunkScheduler:
     def forget_gaps(self, members: Mapping[int, int]) -> set[int]:
         """Does what `SnapshotProgress.forget_gaps` does, and stops reading the tables that it forgets."""
         back = self.progress.forget_gaps(members)
-        self.leave()
+        self.drop_unlisted_tables()
         return back
 
     def forget_all_but(self, captured: AbstractSet[int]) -> None:
         """Does what `SnapshotProgress.forget_all_but` does, and stops reading the tables that it forgets."""
         if self.progress.forget_all_but(captured):
-            self.leave()
+            self.drop_unlisted_tables()
 
-    def leave(self, state: str = "COMPLETED") -> None:
+    def drop_unlisted_tables(self, state: str = "COMPLETED") -> None:
         """Stops reading the tables that belong to no load any more, and ends the loads that have no table left."""
         left = [table for _, table in self.progress.tables()]
         self.windows = [window for window in self.windows if window.table in left]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cdcworker.connectors.capture.snapshot.chunks import Chunk
-from cdcworker.connectors.capture.snapshot.observer import RowEvent, TablePlan
+from cdcworker.connectors.capture.snapshot.observer import PlansTable, RowEvent
 from cdcworker.connectors.capture.snapshot.progress import KeyRange, SnapshotLoad, TableLoad
 from cdcworker.connectors.capture.snapshot.row_identity import Identity, identity_of
 from cdcworker.connectors.capture.snapshot.visibility import TransactionId
@@ -30,7 +30,7 @@ class KeyEvent(NamedTuple):
     emitted: bool
 
 
-def touch_of(transaction: TransactionId, plan: TablePlan, event: RowEvent) -> KeyEvent:
+def touch_of(transaction: TransactionId, plan: PlansTable, event: RowEvent) -> KeyEvent:
     key = plan.table.key
     return KeyEvent(
         transaction,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from cdcworker.connectors.capture.snapshot.observer import TablePlan
+from cdcworker.connectors.capture.snapshot.observer import PlansTable
 from cdcworker.connectors.capture.snapshot.row_identity import Identity, KeyTexts
 from cdcworker.connectors.capture.snapshot.visibility import LogPlace, TransactionId, Visibility
 
@@ -40,7 +40,7 @@ class Chunk(Protocol):
     def view(self) -> ReadView: ...
 
     @property
-    def plan(self) -> TablePlan: ...
+    def plan(self) -> PlansTable: ...
 
     @property
     def rows(self) -> KeyedRows: ...

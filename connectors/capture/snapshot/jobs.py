@@ -197,4 +197,4 @@ def cancel_tables(host: LoadHost, load: SnapshotLoad, patterns: Sequence[str]) -
             "table cancelled table=%s id=%s rows=%d left=%d", table.full_name, load.id, table.rows, len(load.tables)
         )
     if names:
-        host.scheduler.leave("CANCELLED")
+        host.scheduler.drop_unlisted_tables("CANCELLED")

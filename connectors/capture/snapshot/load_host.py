@@ -1,4 +1,4 @@
-"""What requests and signals for rows need of the open task whose loads they change."""
+"""The part of an open source task that snapshot requests and signals act on."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ class LoadHost(Protocol):
     """The open task whose loads are changed. Called at boundaries of the stream, by its thread."""
 
     @property
-    def scheduler(self) -> ChunkScheduler: ...
+    def scheduler(self) -> ChunkScheduler:
+        """What reads the rows of its loads."""
 
     @property
-    def errors(self) -> CaptureErrors: ...
+    def errors(self) -> CaptureErrors:
+        """The codes under which the source declares the errors of a snapshot."""
 
     @property
     def is_shared(self) -> bool:
-        """Returns whether other tasks of the connector capture tables too, of which a request may be meant for some."""
+        """Returns whether other tasks of the connector capture tables too: a request may name tables of those tasks."""
 
     def captured(self) -> list[TableName]:
-        """The tables that are captured now."""
+        """Returns the tables that this task captures now."""
 
     def new_load(self, identity: str, origin: Origin, tables: Sequence[TableName], /) -> SnapshotLoad:
-        """A load that reads all rows of these tables once more."""
+        """Returns a new load, which reads all rows of these tables once more."""
 
     def observe(self) -> None:
         """Shows the snapshot every event of the stream from now on."""

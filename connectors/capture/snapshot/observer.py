@@ -8,7 +8,7 @@ from cdcworker.connectors.capture.snapshot.visibility import TransactionId
 from cdcworker.schemas.change import Op, Row, Table
 
 
-class TablePlan(Protocol):
+class PlansTable(Protocol):
     """How a source reads the rows of one table; a snapshot looks at the table's shape only."""
 
     @property
@@ -21,13 +21,13 @@ class RowObserver(Protocol):
     def began(self, transaction: TransactionId, /) -> None:
         """The events that follow are of this transaction."""
 
-    def event(self, plan: TablePlan, event: RowEvent) -> bool:
+    def event(self, plan: PlansTable, event: RowEvent) -> bool:
         """Returns whether the event is handed on."""
 
     def undone(self) -> None:
         """Events of the transaction that is being read do not count after all."""
 
-    def reshaped(self, plan: TablePlan) -> None:
+    def reshaped(self, plan: PlansTable) -> None:
         """The events that follow have this shape of the table."""
 
 

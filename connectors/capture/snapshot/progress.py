@@ -220,7 +220,7 @@ class SnapshotProgress:
     start_attempt: int = 0
     """The number of its process."""
     joined: int = 0
-    """The highest number of an entry in the publication that was seen."""
+    """The highest number of an entry in the list of captured tables that was seen (of PostgreSQL: in the publication)."""
     left: bool = False
     """Tables were forgotten: one that comes may be one of them, and readers have rows of it."""
     gone: list[int] = field(default_factory=list)
@@ -228,7 +228,7 @@ class SnapshotProgress:
     owed: bool = False
     """Tables have come whose rows are read only when the stream has passed a boundary."""
     published: str = ""
-    """Letters of the operations that the publication has let through."""
+    """Letters of the operations that the source has sent."""
     gap: bool = False
     """It has left out some of them: every table has missed changes."""
     altered: str = ""
@@ -334,8 +334,8 @@ class SnapshotProgress:
             self.left = bool(self.gone)
 
     def returning(self, members: Mapping[int, int]) -> set[int]:
-        """Tables that come and of which readers may have rows of an earlier time: they were out of the publication, or
-        are new while others are gone, whose names they may have."""
+        """Tables that come and of which readers may have rows of an earlier time: they were not captured, or are
+        new while others are gone, whose names they may have."""
         known = self.known()
         back = {table_id for table_id, member in members.items() if table_id in known and member > self.joined > 0}
         return back | (members.keys() - known if self.left or not known <= members.keys() else set())
@@ -345,8 +345,8 @@ class SnapshotProgress:
         return max(members.values(), default=0) > self.joined or not members.keys() >= set(self.loaded)
 
     def forget_gaps(self, members: Mapping[int, int]) -> set[int]:
-        """Known tables that were out of the publication for a while, or are: `members` are the numbers of the entries
-        of those that are in it. They have missed changes. The ones that are back."""
+        """Known tables that were not captured for a while, or are not: `members` are the numbers of the entries of those
+        that are. They have missed changes. The ones that are back."""
         known = self.known()
         back = {table_id for table_id, member in members.items() if member > self.joined > 0 and table_id in known}
         self.joined = max(self.joined, *members.values(), 0)

@@ -26,7 +26,7 @@ from typing import Any, Final, Protocol
 from cdcworker.connectors.capture.snapshot.chunk_scheduler import ChunkScheduler
 from cdcworker.connectors.capture.snapshot.chunk_window import ChunkWindow, is_first, touch_of
 from cdcworker.connectors.capture.snapshot.chunks import ReadView
-from cdcworker.connectors.capture.snapshot.observer import RowEvent, TablePlan
+from cdcworker.connectors.capture.snapshot.observer import PlansTable, RowEvent
 from cdcworker.connectors.capture.snapshot.progress import KeyRange, SnapshotLoad, SnapshotProgress, TableLoad
 from cdcworker.connectors.capture.snapshot.visibility import LogPlace, TransactionId, Visibility
 from cdcworker.schemas.change import Change, EncodedRecords, JsonObject
@@ -129,7 +129,7 @@ class WatermarkSnapshot:
         for window in self.loader.windows:
             window.began(transaction)
 
-    def event(self, plan: TablePlan, event: RowEvent) -> bool:
+    def event(self, plan: PlansTable, event: RowEvent) -> bool:
         table_id = plan.table.table_id
         skip = self._skips.get(table_id)
         if skip and skip.snap.sees(self._transaction):
@@ -158,7 +158,7 @@ class WatermarkSnapshot:
                 self._tables.setdefault(table.table_id, []).append(table)
         return self._tables.get(table_id, [])
 
-    def reshaped(self, plan: TablePlan) -> None:
+    def reshaped(self, plan: PlansTable) -> None:
         """The table has another shape than a chunk was read with: read it again."""
         for window in self.loader.windows:
             if window.table.table_id == plan.table.table_id:
@@ -169,7 +169,7 @@ class WatermarkSnapshot:
         for window in self.loader.windows:
             window.undone()
 
-    def _read_again(self, table: TableLoad, plan: TablePlan, message: Any) -> None:
+    def _read_again(self, table: TableLoad, plan: PlansTable, message: Any) -> None:
         """A row with unsent values: its key may lie in a range that was handed on without them, or whose record with them
         does not stay."""
         key = self._source.new_key(plan, message)
@@ -178,7 +178,7 @@ class WatermarkSnapshot:
         else:
             self.loader.again(table, [key])
 
-    def moved(self, plan: TablePlan, message: Any) -> bool:
+    def moved(self, plan: PlansTable, message: Any) -> bool:
         """A row that was handed on without unsent values which no reader need have, as under a new key, is read again once its
         transaction has ended. False: it will be read in any case, or was seen to."""
         table_id = plan.table.table_id
@@ -210,10 +210,10 @@ class WatermarkSnapshot:
 
     def step(self, position: LogPlace) -> list[Change | EncodedRecords]:
         """`passed`, with orders before it: the next rows are on their way while what was read is written."""
-        self.loader.collect()
-        self.loader.pump()
+        self.loader.take_results()
+        self.loader.order_reads()
         out = self.passed(position)
-        self.loader.pump()
+        self.loader.order_reads()
         return out
 
     def passed(self, position: LogPlace) -> list[Change | EncodedRecords]:
@@ -223,7 +223,7 @@ class WatermarkSnapshot:
             del self.progress.skips[str(table_id)]
             # The progress has changed: it is stored even where no further record comes.
             self.loader.moves += 1
-        self.loader.collect()
+        self.loader.take_results()
         if not self.progress.loads:
             self.progress.unseen.clear()
             return []

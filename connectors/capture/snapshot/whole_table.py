@@ -73,7 +73,7 @@ def read_whole(
     if size > bytes_max > 0:
         tables.end()
         text = f"a table without a key has {size} bytes, snapshot.keyless.max.bytes is {bytes_max}"
-        loader.set_back(load, table, CdcError(tables.too_large, text, where={"table": table.full_name}))
+        loader.defer_keyless(load, table, CdcError(tables.too_large, text, where={"table": table.full_name}))
         return
     whole.check()
     table.attempt += 1
@@ -100,12 +100,12 @@ def begin(tables: WholeTables, loader: ChunkScheduler, load: SnapshotLoad, table
     try:
         whole = tables.begin(table.table_id)
     except (TableGone, TableLocked, NotVisibleYet) as exc:
-        loader.set_back(load, table, exc)
+        loader.defer_keyless(load, table, exc)
         return None
     # Its events are left out by what the read saw, so that has to be known of every transaction.
     if not whole.has_key and whole.view.snap.exact and loader.must_see(load).met(whole.view.snap):
         loader.prune(whole.view.snap.sees)
         return whole
     tables.end()
-    loader.set_back(load, table, KeyChanged() if whole.has_key else NotVisibleYet())
+    loader.defer_keyless(load, table, KeyChanged() if whole.has_key else NotVisibleYet())
     return None

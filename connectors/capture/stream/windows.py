@@ -81,7 +81,7 @@ class Windows(Generic[S]):
             self._jobs.look(session.loads)
         self._at = self._checks(session)
         if snapshot.finished:
-            snapshot.loader.collect()
+            snapshot.loader.take_results()
         else:
             self._passed(session)
         if snapshot.loader.keyless and not session.decoder.out:

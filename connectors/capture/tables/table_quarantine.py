@@ -1,6 +1,6 @@
 """Tables that are held back: one that cannot be handed on stops, all others go on.
 
-A held table counts as not captured, so it leaves the publication that is ours, and its rows are read anew when it comes
+A held table counts as not captured (so it leaves a publication that the source has made), and its rows are read anew when it comes
 back: its first record then is a truncate, so that consumers start it again. It comes back when the connector's config
 is changed, or when a snapshot of it is asked for.
 """

@@ -21,7 +21,7 @@ from cdcworker.connectors.mysql.binlog.rows import (
     DUMMY_TABLE_ID,
     OPERATIONS,
     FieldError,
-    Rows,
+    RowsEvent,
     UnreadRows,
     read_rows_head,
 )
@@ -49,24 +49,24 @@ Body = (
     | gtid_events.MariaDbGtidList
     | gtid_events.MariaDbTransaction
     | gtid_events.PreviousGtids
-    | plain_events.Checkpoint
-    | plain_events.Heartbeat
+    | plain_events.CheckpointEvent
+    | plain_events.HeartbeatEvent
     | plain_events.Incident
     | plain_events.OtherEvent
     | plain_events.Query
     | plain_events.Rotate
     | plain_events.StartEncryption
-    | plain_events.StatementText
+    | plain_events.StatementTextEvent
     | plain_events.Stop
     | plain_events.XaPrepare
     | plain_events.Xid
-    | Rows
+    | RowsEvent
     | TableMap
     | UnreadRows
 )
 
 
-class Place(NamedTuple):
+class EventPlace(NamedTuple):
     """Where an event begins in the log. The events of a compressed transaction have the place of the one that holds them."""
 
     file: str
@@ -78,7 +78,7 @@ class Event(NamedTuple):
 
     header: EventHeader
     body: Body
-    place: Place
+    place: EventPlace
 
 
 _SIMPLE: Final[Mapping[int, Callable[[ByteReader], Body]]] = {
@@ -144,9 +144,9 @@ class EventReader:
         self._checksum = checksum
 
     @property
-    def place(self) -> Place:
+    def place(self) -> EventPlace:
         """Where the next event begins."""
-        return Place(self._file, self._position)
+        return EventPlace(self._file, self._position)
 
     @property
     def has_checksums(self) -> bool:
@@ -179,7 +179,7 @@ class EventReader:
             self._pass(header, body)
             return (Event(header, body, place),)
 
-    def _payload(self, payload: compression.Payload, place: Place) -> Iterator[Event]:
+    def _payload(self, payload: compression.Payload, place: EventPlace) -> Iterator[Event]:
         """Events of a compressed transaction have no checksums, and there are none of other files among them."""
         events = compression.inflated_events(payload)
         while True:
@@ -194,7 +194,7 @@ class EventReader:
             yield event
 
     @contextmanager
-    def _named(self, data: bytes, place: Place) -> Iterator[None]:
+    def _named(self, data: bytes, place: EventPlace) -> Iterator[None]:
         """Raises what is wrong with an event as CdcError, with its place."""
         where: dict[str, str | int] = {"file": place.file, "position": place.position}
         try:
@@ -208,7 +208,7 @@ class EventReader:
         except (UnknownTypeError, UndecodableError) as exc:
             raise CdcError(TYPE_UNKNOWN, f"the table has a column that cannot be read: {exc}", where=where) from exc
 
-    def _verified(self, header: EventHeader, data: bytes, place: Place) -> bytes:
+    def _verified(self, header: EventHeader, data: bytes, place: EventPlace) -> bytes:
         """Returns the event without its checksum, once that is found right."""
         if header.event_type == EventType.FORMAT_DESCRIPTION:
             self._checksum = read_format_description(data).checksum
@@ -247,7 +247,7 @@ class EventReader:
         if kind == EventType.MARIADB_GTID:
             return gtid_events.read_mariadb_transaction(body, header.server_id)
         if kind == EventType.HEARTBEAT:
-            return plain_events.Heartbeat(body.rest().decode(errors="replace"), header.log_pos)
+            return plain_events.HeartbeatEvent(body.rest().decode(errors="replace"), header.log_pos)
         if kind == EventType.QUERY_COMPRESSED:
             return plain_events.read_query(ByteReader(compression.inflated_query(body)))
         if kind in _PASSED_OVER or header.is_ignorable:
@@ -261,16 +261,16 @@ class EventReader:
     def _where(self) -> Where:
         return {"file": self._file, "position": self._position}
 
-    def _rows(self, kind: EventType, content: bytes) -> Rows | UnreadRows:
+    def _rows(self, kind: EventType, content: bytes) -> RowsEvent | UnreadRows:
         head = read_rows_head(kind, content, HEADER_BYTES, self._table_id_bytes(kind))
         if head.table_id == DUMMY_TABLE_ID and head.rows_at == len(content):
             self.tables.end_statement()
-            return Rows(head.operation, None, (), ends_statement=True)
+            return RowsEvent(head.operation, None, (), ends_statement=True)
         reader = self.tables.reader(head.table_id)
         if kind in compression.COMPRESSED_ROWS:
             content = content[: head.rows_at] + compression.inflated(content[head.rows_at :])
         if self.leaves_rows:
-            rows: Rows | UnreadRows = UnreadRows(
+            rows: RowsEvent | UnreadRows = UnreadRows(
                 head, content, reader, partial(self._named, _type_of(kind), self._reading)
             )
         else:
@@ -287,7 +287,7 @@ class EventReader:
         their end; files may be longer."""
         if isinstance(body, plain_events.Rotate):
             self._file, self._position = body.file, body.position
-        elif header.is_artificial or isinstance(body, plain_events.Heartbeat):
+        elif header.is_artificial or isinstance(body, plain_events.HeartbeatEvent):
             return
         elif header.log_pos:
             place = self._position >> 32 << 32 | header.log_pos

@@ -49,20 +49,20 @@ class XaPrepare(NamedTuple):
     xa: XaId
 
 
-class StatementText(NamedTuple):
+class StatementTextEvent(NamedTuple):
     """The statement whose rows follow, for who reads along: ROWS_QUERY of MySQL, ANNOTATE_ROWS of MariaDB."""
 
     statement: bytes
 
 
-class Heartbeat(NamedTuple):
+class HeartbeatEvent(NamedTuple):
     """The server has nothing to send; its log ends here."""
 
     file: str
     position: int
 
 
-class Checkpoint(NamedTuple):
+class CheckpointEvent(NamedTuple):
     """MariaDB: files before this one are not needed for its crash recovery."""
 
     file: str
@@ -153,16 +153,16 @@ def read_xa_prepare(body: ByteReader) -> XaPrepare:
     return XaPrepare(is_one_phase, XaId(format_id, body.take(global_size), body.take(branch_size)))
 
 
-def read_rows_query(body: ByteReader) -> StatementText:
+def read_rows_query(body: ByteReader) -> StatementTextEvent:
     body.take(1)  # The length, which a byte cannot hold.
-    return StatementText(body.rest())
+    return StatementTextEvent(body.rest())
 
 
-def read_annotate_rows(body: ByteReader) -> StatementText:
-    return StatementText(body.rest())
+def read_annotate_rows(body: ByteReader) -> StatementTextEvent:
+    return StatementTextEvent(body.rest())
 
 
-def read_heartbeat_v2(body: ByteReader) -> Heartbeat:
+def read_heartbeat_v2(body: ByteReader) -> HeartbeatEvent:
     """Reads fields of a code, a length and a value, up to code 0. Codes that are not known are passed over."""
     file, position = "", 0
     while body.left and (code := body.packed()):
@@ -171,11 +171,11 @@ def read_heartbeat_v2(body: ByteReader) -> Heartbeat:
             file = text_of(value.rest())
         elif code == 2:
             position = value.packed()
-    return Heartbeat(file, position)
+    return HeartbeatEvent(file, position)
 
 
-def read_checkpoint(body: ByteReader) -> Checkpoint:
-    return Checkpoint(text_of(body.take(body.number(4))))
+def read_checkpoint(body: ByteReader) -> CheckpointEvent:
+    return CheckpointEvent(text_of(body.take(body.number(4))))
 
 
 def read_incident(body: ByteReader) -> Incident:

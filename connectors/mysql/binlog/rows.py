@@ -47,19 +47,19 @@ Image = tuple[Any, ...]
 was changed."""
 
 
-class Row(NamedTuple):
+class BinlogRow(NamedTuple):
     """A changed row. `before` is None for an insert, `after` for a delete."""
 
     before: Image | None
     after: Image | None
 
 
-class Rows(NamedTuple):
+class RowsEvent(NamedTuple):
     """Rows of one table that one statement changed. `table` is None for the event without rows that ends a statement."""
 
     operation: Operation
     table: TableMap | None
-    rows: tuple[Row, ...]
+    rows: tuple[BinlogRow, ...]
     ends_statement: bool
 
 
@@ -142,23 +142,23 @@ class UnreadRows:
     __slots__ = ("_named", "_reader", "data", "head", "table")
 
     def __init__(
-        self, head: RowsHead, data: bytes, reader: RowReader, named: Callable[[], AbstractContextManager[None]]
+        self, head: RowsHead, data: bytes, reader: RowsEventReader, named: Callable[[], AbstractContextManager[None]]
     ) -> None:
         self.head, self.data, self.table = head, data, reader.table
         self._reader, self._named = reader, named
 
-    def read(self) -> Rows:
+    def read(self) -> RowsEvent:
         """Reads all rows. Raises CdcError."""
         with self._named():
             return self._reader.read(self.head, self.data)
 
-    def row(self, at: int) -> tuple[Row, int]:
+    def row(self, at: int) -> tuple[BinlogRow, int]:
         """Reads the row at an offset; returns it and the offset behind it. Raises CdcError."""
         with self._named():
             return self._reader.row(self.head, self.data, at)
 
 
-class RowReader:
+class RowsEventReader:
     """Reads the rows of one table map; what its columns need is looked up once."""
 
     def __init__(self, table: TableMap) -> None:
@@ -167,7 +167,7 @@ class RowReader:
         self._json = [i for i, column in enumerate(table.columns) if column.type.code is TypeCode.JSON]
         self._plans: dict[bytes, _Plan] = {}
 
-    def read(self, head: RowsHead, data: bytes) -> Rows:
+    def read(self, head: RowsHead, data: bytes) -> RowsEvent:
         """Reads all rows of an event whose bytes end with its last row. Raises MalformedError, and FieldError for what one column
         is the cause of."""
         if head.columns != len(self.table.columns):
@@ -177,15 +177,15 @@ class RowReader:
         rows, at, end = [], head.rows_at, len(data)
         if at == end and not (before and before.columns) and not (after and after.columns):
             # A row of which nothing is logged has no bytes.
-            rows.append(Row(before.nothing if before else None, after.nothing if after else None))
+            rows.append(BinlogRow(before.nothing if before else None, after.nothing if after else None))
         while at < end:
             row, at = self._row((before, after), head, data, at)
             rows.append(row)
         if at != end:
             raise MalformedError("a row that is cut short")
-        return Rows(head.operation, self.table, tuple(rows), head.ends_statement)
+        return RowsEvent(head.operation, self.table, tuple(rows), head.ends_statement)
 
-    def row(self, head: RowsHead, data: bytes, at: int) -> tuple[Row, int]:
+    def row(self, head: RowsHead, data: bytes, at: int) -> tuple[BinlogRow, int]:
         """Reads the row at `at`, and returns the offset behind it. Raises as `read` does."""
         if head.columns != len(self.table.columns):
             raise MalformedError("a rows event with other columns than its table map")
@@ -196,7 +196,9 @@ class RowReader:
             raise MalformedError("a row that is cut short")
         return row, end
 
-    def _row(self, plans: tuple[_Plan | None, _Plan | None], head: RowsHead, data: bytes, at: int) -> tuple[Row, int]:
+    def _row(
+        self, plans: tuple[_Plan | None, _Plan | None], head: RowsHead, data: bytes, at: int
+    ) -> tuple[BinlogRow, int]:
         start, old, new = at, None, None
         before, after = plans
         if before:
@@ -205,7 +207,7 @@ class RowReader:
             new, at = self._partial(after, data, at) if head.is_partial else self._image(after, data, at)
         if at == start:
             raise MalformedError("a rows event whose rows have no bytes")
-        return Row(old, new), at
+        return BinlogRow(old, new), at
 
     def _plan(self, present: bytes) -> _Plan:
         plan = self._plans.get(present)

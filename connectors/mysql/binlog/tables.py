@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from cdcworker.connectors.mysql.binlog.byte_reader import ByteReader
-from cdcworker.connectors.mysql.binlog.rows import RowReader
+from cdcworker.connectors.mysql.binlog.rows import RowsEventReader
 from cdcworker.connectors.mysql.binlog.table_map import MARIADB, MYSQL, TableMap, read_table_map
 from cdcworker.connectors.mysql.errors import MalformedError
 
@@ -21,8 +21,8 @@ class Tables:
 
     def __init__(self, complete: Callable[[TableMap], TableMap] | None = None) -> None:
         self._complete = complete
-        self._current: dict[int, tuple[TableMap, RowReader, bytes]] = {}
-        self._known: dict[bytes, tuple[TableMap, RowReader]] = {}
+        self._current: dict[int, tuple[TableMap, RowsEventReader, bytes]] = {}
+        self._known: dict[bytes, tuple[TableMap, RowsEventReader]] = {}
         self._collated = MYSQL
         self.files = 0
         """How many files were begun."""
@@ -39,13 +39,13 @@ class Tables:
                 table = self._complete(table)
             if len(self._known) >= KNOWN_TABLES_MAX:
                 self._known.clear()
-            found = self._known[raw] = table, RowReader(table)
+            found = self._known[raw] = table, RowsEventReader(table)
         if len(self._current) >= STATEMENT_TABLES_MAX:
             raise MalformedError("a statement with more tables than a statement can have")
         self._current[found[0].table_id] = found[0], found[1], raw
         return found[0]
 
-    def reader(self, table_id: int) -> RowReader:
+    def reader(self, table_id: int) -> RowsEventReader:
         found = self._current.get(table_id)
         if found is None:
             raise MalformedError("rows of a table that no table map has named")

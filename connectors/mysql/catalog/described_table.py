@@ -9,7 +9,7 @@ from cdcworker.connectors.mysql.catalog.tables import keys_of, read_unique_index
 from cdcworker.schemas.change import JsonObject
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 _OTHER: Final = 1111
 _JDBC_TYPES: Final = {
@@ -37,7 +37,7 @@ _SIZED: Final = frozenset({"char", "varchar", "binary", "varbinary"})
 _COMMA: Final = 1
 
 
-def describe(connection: Connection, database: str, name: str, *, is_mariadb: bool) -> JsonObject | None:
+def describe(connection: MySqlConnection, database: str, name: str, *, is_mariadb: bool) -> JsonObject | None:
     """Asks the server; None: there is no such table, or the user may not see it."""
     tables = connection.ask(
         "select character_set_name, table_comment from information_schema.tables t left join"

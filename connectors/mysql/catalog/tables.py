@@ -11,7 +11,7 @@ from cdcworker.connectors.mysql.types.column import ColumnType
 from cdcworker.schemas.change import NO_DEFAULT
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 PRIMARY: Final = "PRIMARY"
 
@@ -42,7 +42,7 @@ class CatalogTable(NamedTuple):
     key: tuple[str, ...]
 
 
-def read_table(connection: Connection, database: str, name: str, *, is_mariadb: bool) -> CatalogTable | None:
+def read_table(connection: MySqlConnection, database: str, name: str, *, is_mariadb: bool) -> CatalogTable | None:
     """Asks the server; None: there is no such table, or the user may not see it."""
     rows = connection.ask(
         "select column_name, data_type, column_type, character_set_name, character_octet_length, numeric_precision, numeric_scale,"
@@ -71,7 +71,7 @@ def _column(row: tuple[Any, ...], checked: frozenset[str], *, is_mariadb: bool) 
     return CatalogColumn(str(name), kind, is_nullable, str(text), constant, is_json, is_virtual)
 
 
-def _checked_as_json(connection: Connection, database: str, name: str) -> frozenset[str]:
+def _checked_as_json(connection: MySqlConnection, database: str, name: str) -> frozenset[str]:
     """Returns the columns that MariaDB's type JSON has made: texts with a check of their own."""
     rows = connection.ask(
         "select constraint_name, check_clause from information_schema.check_constraints"
@@ -93,7 +93,7 @@ class IndexPart(NamedTuple):
     holds its columns of every old row."""
 
 
-def read_unique_indexes(connection: Connection, database: str, name: str) -> list[IndexPart]:
+def read_unique_indexes(connection: MySqlConnection, database: str, name: str) -> list[IndexPart]:
     """Asks the server for the parts of a table's unique indexes."""
     path = (database, name)
     rows = connection.ask(

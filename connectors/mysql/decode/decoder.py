@@ -16,8 +16,7 @@ from cdcworker.connectors.mysql.binlog import plain_events as plain
 from cdcworker.connectors.mysql.binlog.event_reader import Event
 from cdcworker.connectors.mysql.binlog.format_description import FormatDescription
 from cdcworker.connectors.mysql.binlog.gtid_events import Gtid, MariaDbTransaction
-from cdcworker.connectors.mysql.binlog.rows import UNSENT, Operation, Rows, UnreadRows
-from cdcworker.connectors.mysql.binlog.rows import Row as LoggedRow
+from cdcworker.connectors.mysql.binlog.rows import UNSENT, BinlogRow, Operation, RowsEvent, UnreadRows
 from cdcworker.connectors.mysql.binlog.table_map import TableMap
 from cdcworker.connectors.mysql.decode import statements
 from cdcworker.connectors.mysql.decode.commit_numbers import CommitNumbers
@@ -78,7 +77,7 @@ class BinlogDecoder:
         self.index = 0
         """Rows of it that have been read."""
         self.out: list[Change | EncodedRecords] = []
-        self.incomplete: list[tuple[TablePlan, LoggedRow]] = []
+        self.incomplete: list[tuple[TablePlan, BinlogRow]] = []
         """Rows that were handed on without values that were not logged: where no reader has them, under a new key, or where whole rows
         are wanted. The caller takes them."""
         self.observer: RowObserver | None = None
@@ -86,14 +85,14 @@ class BinlogDecoder:
         """Of new rows, by the full names of tables."""
         self.writer: RowWriter | None = None
         self._handlers: Mapping[type, Callable[[Event, Any], None]] = {
-            Rows: self._on_rows,
+            RowsEvent: self._on_rows,
             UnreadRows: self._on_unread_rows,
             Gtid: self._on_gtid,
             MariaDbTransaction: self._on_gtid,
             plain.Query: self._on_query,
             plain.Xid: lambda _, body: self._end(),
             plain.XaPrepare: self._on_xa_prepare,
-            plain.StatementText: self._on_statement_text,
+            plain.StatementTextEvent: self._on_statement_text,
             plain.Incident: self._on_incident,
             FormatDescription: self._on_file,
         }
@@ -102,6 +101,14 @@ class BinlogDecoder:
         """Called before the stream starts: so many rows of the first transaction were handed on by an earlier run. `identity` is its
         GTID, where it has one."""
         self._drop_to, self._resumed = rows, identity
+
+    def observe(self, observer: RowObserver | None) -> None:
+        """Shows every event to this observer from now on; to none with None."""
+        self.observer = observer
+
+    def write_natively(self, writer: RowWriter) -> None:
+        """Has rows written as records by this writer from now on, those that it can write."""
+        self.writer = writer
 
     def take(self, upto: int | None = None) -> list[Change | EncodedRecords]:
         """Takes what has been read, also amid a transaction; of that the first `upto` changes, where that is said."""
@@ -208,7 +215,7 @@ class BinlogDecoder:
             self._go_back(event, self._begun_at)
             self.transaction = None
 
-    def _on_statement_text(self, _: Event, body: plain.StatementText) -> None:
+    def _on_statement_text(self, _: Event, body: plain.StatementTextEvent) -> None:
         if self.transaction is not None and self._options.shows_query:
             self.transaction.query = body.statement.decode(errors="replace")
 
@@ -316,7 +323,7 @@ class BinlogDecoder:
 
     # -- rows -------------------------------------------------------------------------------------------------------
 
-    def _on_rows(self, event: Event, rows: Rows) -> None:
+    def _on_rows(self, event: Event, rows: RowsEvent) -> None:
         if rows.table is None or not rows.rows:
             return
         plan, first = self._plan_in(event, rows.table), self.index
@@ -375,7 +382,7 @@ class BinlogDecoder:
             self.observer.reshaped(plan)
         return plan
 
-    def _change(self, plan: TablePlan, op: Op, row: LoggedRow, source: JsonObject, index: int) -> None:
+    def _change(self, plan: TablePlan, op: Op, row: BinlogRow, source: JsonObject, index: int) -> None:
         try:
             before = None if row.before is None else plan.row(row.before)
             after = None if row.after is None else plan.row(row.after)

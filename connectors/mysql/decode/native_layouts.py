@@ -7,7 +7,7 @@ from typing import Any, Final
 from cdcworker.connectors.capture.native.row_layouts import (
     CALL,
     SKIPPED,
-    Form,
+    ColumnForm,
     column_arguments,
     place_arguments,
 )
@@ -147,7 +147,7 @@ def layout_arguments(
         texts = tuple(map(write_string, _texts(kind) or ())) if native == MEMBER else ()
         prefix = 0 if native == CALL else max(-width_of(kind), 0)
         call = _Encoded((reader_of(kind), plan.parsers[index], shape.plan.row_writes[index]), prefix, texts)
-        out[place] = column_arguments(table.columns[index], index, Form(native, argument, call), shape)
+        out[place] = column_arguments(table.columns[index], index, ColumnForm(native, argument, call), shape)
     return widths_of(logged), out, tuple(plan.taken[i] for i in table.key), place_arguments(shape)
 
 

@@ -7,7 +7,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any, Final
 
-from cdcworker.connectors.capture.native.compiled import CLOCK_NS, built
+from cdcworker.connectors.capture.native.compiled import CLOCK_CACHE_NS, built
 from cdcworker.connectors.mysql.binlog.rows import Operation, RowsHead, UnreadRows
 from cdcworker.connectors.mysql.binlog.table_map import TableMap
 from cdcworker.connectors.mysql.decode.native_layouts import layout_arguments, widths_of
@@ -72,12 +72,12 @@ class Tails:
     def __init__(self, layouts: RecordLayouts) -> None:
         self._layouts = layouts
         self._made: Mapping[str, bytes] = {}
-        self._at = -CLOCK_NS
+        self._at = -CLOCK_CACHE_NS
 
     def now(self) -> Mapping[str, bytes]:
-        """Returns the same object while the time is the same, within `CLOCK_NS`."""
+        """Returns the same object while the time is the same, within `CLOCK_CACHE_NS`."""
         now = self._layouts.clock_ns()
-        if not 0 <= now - self._at < CLOCK_NS:
+        if not 0 <= now - self._at < CLOCK_CACHE_NS:
             self._made = {op: _NO_TRANSACTION + tail for op, tail in self._layouts.tails().items()}
             self._at = now
         return self._made

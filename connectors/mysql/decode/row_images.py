@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cdcworker.connectors.mysql.binlog.rows import UNSENT
-from cdcworker.connectors.mysql.binlog.rows import Row as LoggedRow
+from cdcworker.connectors.mysql.binlog.rows import UNSENT, BinlogRow
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan
 from cdcworker.schemas.change import Op, Row
 
@@ -21,7 +20,7 @@ def filled(before: Row | None, after: Row | None) -> tuple[Row | None, tuple[int
     return tuple(None if value is UNSENT else value for value in values), unchanged
 
 
-def lacks_values(plan: TablePlan, op: Op, row: LoggedRow, unchanged: tuple[int, ...]) -> bool:
+def lacks_values(plan: TablePlan, op: Op, row: BinlogRow, unchanged: tuple[int, ...]) -> bool:
     """Returns whether values that were not sent may be others than readers have: whatever is not sent of an insert is a default, and a
     column that is computed may have another value."""
     if op == "c" or not plan.virtual.isdisjoint(unchanged):

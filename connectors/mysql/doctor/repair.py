@@ -16,7 +16,7 @@ LOCK_S: Final = 2
 """A statement that waits for a lock makes everybody behind it wait too."""
 
 
-def mend(settings: MySqlSettings, statements: Sequence[str], administrator: str | None) -> None:
+def apply_statements(settings: MySqlSettings, statements: Sequence[str], administrator: str | None) -> None:
     """Runs the statements as the connector's own user, or as whom `administrator` (a connection string) names. Raises CdcError."""
     if administrator is not None:
         settings = replace(settings, login=parse(config_of(administrator)).login)

@@ -13,7 +13,7 @@ from cdcworker.connectors.mysql_client.login import LoginRefusals, connected
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 REFUSALS: Final = LoginRefusals(e.UNREACHABLE, e.TLS, "database.hostname", "database.sslrootcert")
 _SESSION: Final = (
@@ -25,7 +25,7 @@ _SESSION: Final = (
 _MODE: Final = "NO_ENGINE_SUBSTITUTION"
 
 
-def opened(settings: MySqlSettings, program: str = "cdcworker-source") -> Connection:
+def opened(settings: MySqlSettings, program: str = "cdcworker-source") -> MySqlConnection:
     """Returns a connection whose session is set up for reading. Raises CdcError."""
     import pymysql
 

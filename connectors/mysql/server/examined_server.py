@@ -13,7 +13,7 @@ from cdcworker.connectors.mysql.server.facts import ServerFacts, read_facts
 from cdcworker.connectors.mysql.server.grants import Grants, account
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 
 class ExaminedServer:
@@ -21,7 +21,7 @@ class ExaminedServer:
 
     def __init__(self, settings: MySqlSettings) -> None:
         self.settings = settings
-        self._connection: Connection | None = None
+        self._connection: MySqlConnection | None = None
         self._facts: ServerFacts | None = None
 
     def log_in(self) -> ServerFacts:
@@ -88,7 +88,7 @@ class ExaminedServer:
             with contextlib.suppress(Exception):
                 connection.close()
 
-    def _asked(self) -> Connection:
+    def _asked(self) -> MySqlConnection:
         if self._connection is None or self._facts is None:
             raise CheckSkipped
         return self._connection

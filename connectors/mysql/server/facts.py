@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from cdcworker.connectors.mysql_client.login import version_of
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 _NAMES: Final = (
     *(
@@ -119,7 +119,7 @@ class ServerFacts:
         return f"SET {'GLOBAL' if self.is_mariadb else 'PERSIST'} {name} = {value}"
 
 
-def read_facts(connection: Connection) -> ServerFacts:
+def read_facts(connection: MySqlConnection) -> ServerFacts:
     """Asks the server."""
     names = ", ".join(f"'{name}'" for name in _NAMES)
     rows: Sequence[tuple[object, ...]] = connection.ask(f"show global variables where variable_name in ({names})")

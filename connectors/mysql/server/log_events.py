@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Final, NamedTuple
 
 from cdcworker.connectors.mysql.binlog import gtid_events as gtids
-from cdcworker.connectors.mysql.binlog.event_reader import Event, EventReader, Place
+from cdcworker.connectors.mysql.binlog.event_reader import Event, EventPlace, EventReader
 from cdcworker.connectors.mysql.binlog.format_description import FormatDescription
 from cdcworker.connectors.mysql.binlog.header import EventType
 from cdcworker.connectors.mysql.binlog.table_map import TableMap
@@ -30,7 +30,7 @@ class ReadEvent(NamedTuple):
     """An event, where the next one begins, and whether the log holds it compressed among others of its transaction."""
 
     event: Event
-    following: Place
+    following: EventPlace
     is_packed: bool = False
 
 

@@ -12,7 +12,7 @@ from cdcworker.connectors.mysql.server.steady_connection import translated
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 _BINARY_LOG_STATUS: Final = (8, 2)
 """MySQL's version from which on the statement has its new name; the former one ends with 8.4."""
@@ -26,12 +26,12 @@ class LogEnd(NamedTuple):
     gtids: Gtids
 
 
-def end_place(connection: Connection, facts: ServerFacts) -> tuple[str, int]:
+def end_place(connection: MySqlConnection, facts: ServerFacts) -> tuple[str, int]:
     """Returns file and position at which the log ends. Raises CdcError."""
     return _status(connection, facts)[:2]
 
 
-def log_end(connection: Connection, facts: ServerFacts) -> LogEnd:
+def log_end(connection: MySqlConnection, facts: ServerFacts) -> LogEnd:
     """Returns where the log ends; MariaDB looks through its last file for it. Raises CdcError."""
     file, position, executed = _status(connection, facts)
     if not facts.is_mariadb:
@@ -39,7 +39,7 @@ def log_end(connection: Connection, facts: ServerFacts) -> LogEnd:
     return LogEnd(file, position, gtids_at(connection, file, position) or parse_gtids("", is_mariadb=True))
 
 
-def _status(connection: Connection, facts: ServerFacts) -> tuple[str, int, str]:
+def _status(connection: MySqlConnection, facts: ServerFacts) -> tuple[str, int, str]:
     """Returns file, position, and for MySQL the transactions before them."""
     is_new = not facts.is_mariadb and facts.version >= _BINARY_LOG_STATUS
     with translated():
@@ -49,7 +49,7 @@ def _status(connection: Connection, facts: ServerFacts) -> tuple[str, int, str]:
     return str(found[0]), int(found[1]), "" if facts.is_mariadb else str(found[4] or "")
 
 
-def gtids_at(connection: Connection, file: str, position: int) -> Gtids | None:
+def gtids_at(connection: MySqlConnection, file: str, position: int) -> Gtids | None:
     """MariaDB: returns the last transactions before a place of the log; None where there is no such place."""
     with translated():
         found = connection.one("select binlog_gtid_pos(%s, %s)", (file, position))
@@ -60,7 +60,7 @@ def _text(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def log_files(connection: Connection) -> Mapping[str, int]:
+def log_files(connection: MySqlConnection) -> Mapping[str, int]:
     """Returns the bytes of each file, in their order."""
     with translated():
         return {str(row[0]): int(row[1]) for row in connection.ask("show binary logs")}

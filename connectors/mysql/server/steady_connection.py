@@ -12,7 +12,7 @@ from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.server.connection import opened, translate
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 IDLE_S_MAX: Final = 300.0
 """Below the session's own wait_timeout, after which the server ends a connection that is not used."""
@@ -23,10 +23,10 @@ class SteadyConnection:
 
     def __init__(self, settings: MySqlSettings) -> None:
         self._settings = settings
-        self._connection: Connection = opened(settings)
+        self._connection: MySqlConnection = opened(settings)
         self._used_at = time.monotonic()
 
-    def get(self) -> Connection:
+    def get(self) -> MySqlConnection:
         """Returns the connection, for statements at once. Raises CdcError where the server cannot be reached."""
         now = time.monotonic()
         if not self._connection.open or now - self._used_at > IDLE_S_MAX:

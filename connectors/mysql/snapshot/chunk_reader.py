@@ -37,7 +37,7 @@ from cdcworker.schemas.failpoints import hit
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 NameOf = Callable[[int], tuple[str, str] | None]
 """From a table's number to database and name; None: it is not captured any more."""
@@ -66,7 +66,7 @@ class ChunkReader:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: MySqlConnection,
         planner: TablePlanner,
         name_of: NameOf,
         lock_ms: int,

@@ -14,20 +14,20 @@ from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     from cdcworker.connectors.mysql.server.facts import ServerFacts
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 
 @dataclass(frozen=True, slots=True)
-class LogPlace:
+class GtidPlace:
     """A place of the log: all transactions before it. One place is at or behind another that it holds whole."""
 
     gtids: MariaDbPosition | GtidSet
 
     @classmethod
-    def parse(cls, text: str, *, is_mariadb: bool) -> LogPlace:
+    def parse(cls, text: str, *, is_mariadb: bool) -> GtidPlace:
         return cls(MariaDbPosition.parse(text) if is_mariadb else GtidSet.parse(text))
 
-    def __ge__(self, other: LogPlace, /) -> bool:
+    def __ge__(self, other: GtidPlace, /) -> bool:
         if isinstance(self.gtids, MariaDbPosition):
             return isinstance(other.gtids, MariaDbPosition) and self.gtids.contains(other.gtids)
         return isinstance(other.gtids, GtidSet) and self.gtids.contains(other.gtids)
@@ -41,12 +41,12 @@ class GtidVisibility:
     """The transactions that a read saw for certain. Of those between `low` and the place up to which the read was made, MySQL does
     not tell which ones it saw: their events count as newer."""
 
-    low: LogPlace
+    low: GtidPlace
     exact: bool
 
     def sees(self, transaction: str) -> bool:
         """Returns whether a transaction, by the text of its GTID, was seen for certain."""
-        return self.low >= LogPlace.parse(transaction, is_mariadb=isinstance(self.low.gtids, MariaDbPosition))
+        return self.low >= GtidPlace.parse(transaction, is_mariadb=isinstance(self.low.gtids, MariaDbPosition))
 
     def sees_delivered(self, transaction: str) -> bool:
         return self.sees(transaction)
@@ -63,7 +63,7 @@ class GtidVisibility:
 class ReadViews:
     """Begins reads over one connection."""
 
-    def __init__(self, connection: Connection, facts: ServerFacts) -> None:
+    def __init__(self, connection: MySqlConnection, facts: ServerFacts) -> None:
         self._connection = connection
         self._facts = facts
         self._found: tuple[tuple[str, int], str] = ("", 0), ""
@@ -82,8 +82,8 @@ class ReadViews:
         else:
             high = _executed(connection)
         # Where nothing has committed around the beginning, nothing is uncertain.
-        snap = GtidVisibility(LogPlace.parse(low, is_mariadb=is_mariadb), exact=is_mariadb or low == high)
-        return ReadView(snap, LogPlace.parse(high, is_mariadb=is_mariadb), time.time_ns() // 1000)
+        snap = GtidVisibility(GtidPlace.parse(low, is_mariadb=is_mariadb), exact=is_mariadb or low == high)
+        return ReadView(snap, GtidPlace.parse(high, is_mariadb=is_mariadb), time.time_ns() // 1000)
 
     def _snapshot_gtids(self) -> str:
         """The server tells where in its log the snapshot was taken."""
@@ -96,7 +96,7 @@ class ReadViews:
         return self._found[1]
 
 
-def _executed(connection: Connection) -> str:
+def _executed(connection: MySqlConnection) -> str:
     """A transaction is in this set once its rows are visible."""
     found = connection.one("select @@global.gtid_executed")
     return str(found[0]) if found else ""

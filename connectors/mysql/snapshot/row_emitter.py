@@ -11,12 +11,11 @@ from cdcworker.connectors.capture.snapshot.packed_rows import records_of
 from cdcworker.connectors.capture.snapshot.progress import SnapshotProgress
 from cdcworker.connectors.capture.snapshot.row_identity import KeyTexts
 from cdcworker.connectors.capture.snapshot.row_positions import RowPositions
-from cdcworker.connectors.mysql.binlog.rows import UNSENT
-from cdcworker.connectors.mysql.binlog.rows import Row as LoggedRow
+from cdcworker.connectors.mysql.binlog.rows import UNSENT, BinlogRow
 from cdcworker.connectors.mysql.decode.commit_numbers import CommitNumbers
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan
 from cdcworker.connectors.mysql.snapshot.chunk_reader import SelectedChunk, key_values, value_errors
-from cdcworker.connectors.mysql.snapshot.read_view import GtidVisibility, LogPlace
+from cdcworker.connectors.mysql.snapshot.read_view import GtidPlace, GtidVisibility
 from cdcworker.connectors.mysql.snapshot.row_layouts import layout_arguments
 from cdcworker.connectors.mysql.snapshot.selected_rows import SelectedRows
 from cdcworker.connectors.mysql.snapshot.selected_values import key_text
@@ -103,20 +102,20 @@ class RowEmitter:
         self._is_mariadb = is_mariadb
         self._writer: SelectedRowWriter | None = None
 
-    def lend(self, shaper: RecordLayouts, module: ModuleType) -> None:
+    def use_layouts(self, shaper: RecordLayouts, module: ModuleType) -> None:
         """Rows become records natively from now on."""
         self._writer = SelectedRowWriter(shaper, module)
 
     def visibility(self, stored: str) -> GtidVisibility:
         return GtidVisibility(self.place(stored), exact=self._is_mariadb)
 
-    def place(self, stored: str) -> LogPlace:
-        return LogPlace.parse(stored, is_mariadb=self._is_mariadb)
+    def place(self, stored: str) -> GtidPlace:
+        return GtidPlace.parse(stored, is_mariadb=self._is_mariadb)
 
-    def stored_place(self, place: LogPlace) -> str:
+    def stored_place(self, place: GtidPlace) -> str:
         return str(place)
 
-    def new_key(self, plan: TablePlan, message: LoggedRow) -> list[str] | None:
+    def new_key(self, plan: TablePlan, message: BinlogRow) -> list[str] | None:
         """Returns the texts of the key of an updated row; None where the log does not hold all of it."""
         out = []
         for i in plan.table.key:
@@ -129,7 +128,7 @@ class RowEmitter:
             out.append(key_text(value))
         return out
 
-    def emit(self, chunk: SelectedChunk, position: LogPlace) -> list[Change | EncodedRecords]:
+    def emit(self, chunk: SelectedChunk, position: GtidPlace) -> list[Change | EncodedRecords]:
         """Returns the rows that are left of a chunk: behind the transaction that was delivered last."""
         del position
         self.check(chunk.plan)

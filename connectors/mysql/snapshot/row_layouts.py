@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cdcworker.connectors.capture.native.row_layouts import CALL, Encode, Form, column_arguments, place_arguments
+from cdcworker.connectors.capture.native.row_layouts import CALL, ColumnForm, Encode, column_arguments, place_arguments
 from cdcworker.connectors.mysql.decode import native_layouts as native
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan
 from cdcworker.connectors.mysql.snapshot.selected_values import TEXTS, Convert, converter, is_octets
@@ -36,7 +36,7 @@ def layout_arguments(
         kind = plan.types[index]
         known, argument = (CALL, 0) if index in plan.masked else kind_of(kind, column.type)
         call = _encoded(converter(kind), plan.parsers[index], shape.plan.row_writes[index])
-        out.append(column_arguments(column, index, Form(known, argument, call), shape))
+        out.append(column_arguments(column, index, ColumnForm(known, argument, call), shape))
     return out, plan.out.key, place_arguments(shape)
 
 

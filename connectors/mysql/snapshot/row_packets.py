@@ -11,7 +11,7 @@ from cdcworker.connectors.mysql.binlog.header import EVENT_BYTES_MAX
 from cdcworker.connectors.mysql.transport.packets import HEAD_BYTES, PACKET_BYTES_MAX
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 Walk = Callable[[bytearray, int, int, int], tuple[int, int, int, int]]
 """Whole rows between two offsets, the first of which has this number: the offset behind them, how many, where the last one begins, and the
@@ -105,7 +105,7 @@ def values_of(payload: bytes) -> list[bytes | None]:
 class RowPackets:
     """The answer to one SELECT. Raises PyMySQL's errors; `finish` leaves the connection ready for the next statement, or closed."""
 
-    def __init__(self, connection: Connection, statement: str, walk: Walk) -> None:
+    def __init__(self, connection: MySqlConnection, statement: str, walk: Walk) -> None:
         self.buffer = RowBuffer()
         self.ended = False
         self._connection = connection
@@ -198,7 +198,7 @@ class RowPackets:
                     self._connection._force_close()
 
 
-def value_rows(connection: Connection, statement: str) -> Generator[list[bytes | None]]:
+def value_rows(connection: MySqlConnection, statement: str) -> Generator[list[bytes | None]]:
     """Yields the values of the rows of a SELECT as they come: the server is not asked for more than is taken. Raises PyMySQL's errors, and
     ValueError for what is no row."""
     packets = RowPackets(connection, statement, walk_rows)

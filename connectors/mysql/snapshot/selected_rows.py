@@ -18,7 +18,7 @@ from cdcworker.schemas.change import Row
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 GONE: Final = 1
 KeyColumns = tuple[tuple[int, int, int], ...]
@@ -118,7 +118,7 @@ class SelectedRows(PackedRows):
 
 
 def selected_rows(
-    connection: Connection,
+    connection: MySqlConnection,
     statement: str,
     form: RowForm,
     module: ModuleType | None,

@@ -22,14 +22,14 @@ from cdcworker.connectors.capture.snapshot.progress import (
     TaskStart,
     now_ms,
 )
-from cdcworker.connectors.mysql.binlog.rows import Row as LoggedRow
+from cdcworker.connectors.mysql.binlog.rows import BinlogRow
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.decode.captured_plans import map_of
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan, TablePlanner, table_number
 from cdcworker.connectors.mysql.errors import CAPTURE, ROW_IMAGE
 from cdcworker.connectors.mysql.server.log_files import log_end
 from cdcworker.connectors.mysql.server.steady_connection import SteadyConnection
-from cdcworker.connectors.mysql.snapshot.read_view import LogPlace
+from cdcworker.connectors.mysql.snapshot.read_view import GtidPlace
 from cdcworker.connectors.mysql.snapshot.row_emitter import RowEmitter
 from cdcworker.connectors.mysql.source.position import progress_of
 from cdcworker.connectors.mysql.source.session import Session
@@ -122,7 +122,7 @@ def _again(session: Session, progress: SnapshotProgress, found: Mapping[TableNam
         session.note_position_change()
 
 
-def incomplete(session: Session, plan: TablePlan, row: LoggedRow) -> None:
+def incomplete(session: Session, plan: TablePlan, row: BinlogRow) -> None:
     """A row has come without a value that was not logged and that readers need: it is read again. CdcError `mysql.row_image` for an
     insert that cannot be."""
     snapshot, settings = session.snapshot, session.settings
@@ -174,7 +174,7 @@ def _passed(session: Session, back: Sequence[TableName]) -> set[int]:
     for number in returning.keys() - {table[0] for table in back}:
         del returning[number]
     if new := [table[0] for table in back if table[0] not in returning]:
-        place = LogPlace(log_end(session.catalog.get(), session.facts).gtids)
+        place = GtidPlace(log_end(session.catalog.get(), session.facts).gtids)
         returning.update(dict.fromkeys(new, place))
     passed = {number for number, place in returning.items() if session.log_place >= place}
     for number in passed:

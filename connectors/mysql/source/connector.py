@@ -18,6 +18,7 @@ from cdcworker.schemas.change import JsonObject
 if TYPE_CHECKING:
     from cdcworker.connectors.api.abilities import RoleOption, RoleRequest, StandingTask
     from cdcworker.connectors.api.source import TranslatedOffset, WatchedTask
+    from cdcworker.connectors.capture.tables.compared_source import ComparedSource
     from cdcworker.connectors.checks import DoctorCheck, ExaminedTarget, Repair
     from cdcworker.connectors.sql_script import ScriptStep
 
@@ -61,6 +62,11 @@ class MySqlSource:
 
         verify(parse(self._config), StoredPosition.from_json(position))
         return ""
+
+    def verify_source(self) -> ComparedSource:
+        from cdcworker.connectors.mysql.doctor.compared_source import MySqlSourceSide
+
+        return MySqlSourceSide(parse(self._config))
 
     def moved_position(self, task: int, position: JsonObject, to: str) -> TranslatedOffset:
         """Looks at the server's log; reads of it what lies between the two places."""
@@ -111,9 +117,9 @@ class MySqlSource:
 
     def repair(self, fix: Repair, administrator: str | None = None) -> None:
         """Runs the statements that a check proposed; changes the server's settings or grants."""
-        from cdcworker.connectors.mysql.doctor.repair import mend
+        from cdcworker.connectors.mysql.doctor.repair import apply_statements
 
-        mend(parse(self._config), fix.statements, administrator)
+        apply_statements(parse(self._config), fix.statements, administrator)
 
     def watched(self, context: TaskContext, *, rows: bool = False) -> AbstractContextManager[WatchedTask]:
         """Reads the log under a server id of its own; nothing is written to the server."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from cdcworker.connectors.mysql.binlog import plain_events as plain
-from cdcworker.connectors.mysql.binlog.event_reader import Body, Event, Place
+from cdcworker.connectors.mysql.binlog.event_reader import Body, Event, EventPlace
 from cdcworker.connectors.mysql.binlog.gtid_events import Gtid, MariaDbTransaction
 from cdcworker.connectors.mysql.binlog.rows import UnreadRows
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
@@ -22,7 +22,7 @@ class CountedEvent(NamedTuple):
     `place` is where Debezium says that the transaction begins; `is_packed`: the log holds its events compressed, in one."""
 
     gtid: str
-    place: Place
+    place: EventPlace
     begun_us: int
     event: int
     before: int
@@ -53,10 +53,10 @@ def first_transaction(settings: MySqlSettings, start: Start) -> Iterator[Counted
             return
 
 
-def _place(event: Event) -> Place:
+def _place(event: Event) -> EventPlace:
     """Returns where an event begins: the first one that is sent behind GTIDs may stand anywhere in the file that was named."""
     header = event.header
-    return Place(event.place.file, header.log_pos - header.size) if header.log_pos else event.place
+    return EventPlace(event.place.file, header.log_pos - header.size) if header.log_pos else event.place
 
 
 def _ends(body: Body, *, is_group: bool) -> bool:

@@ -15,7 +15,7 @@ from cdcworker.connectors.mysql.server.steady_connection import translated
 from cdcworker.connectors.mysql.source.position import FilePlace, StoredPosition
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 _WRITTEN_MARIADB: Final = "select @@global.gtid_binlog_pos"
 _WRITTEN_MYSQL: Final = "select @@global.gtid_executed"
@@ -54,7 +54,7 @@ class LogLag:
 
 
 def log_lag(
-    connection: Connection, facts: ServerFacts, position: StoredPosition, files: Mapping[str, int] | None = None
+    connection: MySqlConnection, facts: ServerFacts, position: StoredPosition, files: Mapping[str, int] | None = None
 ) -> LogLag:
     """Asks the server. `files` are those of the log as they were a while ago; None: they are asked for. Raises CdcError."""
     end = end_place(connection, facts)
@@ -78,7 +78,7 @@ def bytes_behind(place: FilePlace, files: Mapping[str, int]) -> int:
     return sum(max(0, size - place.position) if number == own else size for number, size in behind if number >= own)
 
 
-def written(connection: Connection, facts: ServerFacts) -> Gtids:
+def written(connection: MySqlConnection, facts: ServerFacts) -> Gtids:
     """Returns the transactions that are in the server's log."""
     with translated():
         found = connection.one(_WRITTEN_MARIADB if facts.is_mariadb else _WRITTEN_MYSQL)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdcworker.connectors.mysql.binlog import gtid_events as gtids
-from cdcworker.connectors.mysql.binlog.event_reader import Place
+from cdcworker.connectors.mysql.binlog.event_reader import EventPlace
 from cdcworker.connectors.mysql.binlog.format_description import FormatDescription
-from cdcworker.connectors.mysql.binlog.plain_events import Checkpoint, Heartbeat, Rotate, Stop
+from cdcworker.connectors.mysql.binlog.plain_events import CheckpointEvent, HeartbeatEvent, Rotate, Stop
 from cdcworker.connectors.mysql.binlog.rows import UnreadRows
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.decode.transaction import gtid_of, gtid_text
@@ -19,7 +19,7 @@ from cdcworker.connectors.mysql.server.log_events import ReadEvent, read_events
 from cdcworker.connectors.mysql.transport.commands import FIRST_POSITION, FileStart
 
 _BETWEEN: Final = (
-    FormatDescription, gtids.MariaDbGtidList, gtids.PreviousGtids, Checkpoint, Heartbeat, Rotate, Stop,
+    FormatDescription, gtids.MariaDbGtidList, gtids.PreviousGtids, CheckpointEvent, HeartbeatEvent, Rotate, Stop,
 )  # fmt: skip
 """Events that belong to no transaction."""
 
@@ -30,8 +30,8 @@ class LoggedTransaction:
 
     gtid: str
     own: OwnGtid | None
-    begin: Place
-    end: Place
+    begin: EventPlace
+    end: EventPlace
     commit_s: int = 0
     rows: int = 0
 

@@ -55,7 +55,7 @@ class LogPoint:
         return holds(self.gtids, one.own)
 
 
-class ServerLog:
+class LogOfServer:
     """The files of a server's log, as they are at the first look, and the transactions in them."""
 
     def __init__(self, settings: MySqlSettings, catalog: SteadyConnection, facts: ServerFacts) -> None:
@@ -157,7 +157,7 @@ def moved(settings: MySqlSettings, stored: StoredPosition, to: str) -> Translate
             raise CdcError(
                 e.OTHER_SERVER, f"the position is one of {stored.product}, and the server is {facts.product}"
             )
-        log = ServerLog(settings, catalog, facts)
+        log = LogOfServer(settings, catalog, facts)
         before = _stored_point(stored, facts)
         point, notes = _behind_the_next(log, before, stored) if to == SKIP else (_found(log, to), [])
         if to != SKIP:
@@ -190,7 +190,7 @@ def _stored_point(stored: StoredPosition, facts: ServerFacts) -> LogPoint | None
 # -- where it is ------------------------------------------------------------------------------------------------------
 
 
-def _found(log: ServerLog, to: str) -> LogPoint:
+def _found(log: LogOfServer, to: str) -> LogPoint:
     """Returns the point that a text names. CdcError `mysql.place_not_there`."""
     if to == EARLIEST:
         return log.beginning(0)
@@ -216,7 +216,7 @@ def _found(log: ServerLog, to: str) -> LogPoint:
     return LogPoint(wanted, NO_PLACE) if own is None else _behind(log, own)
 
 
-def _at_time(log: ServerLog, time_s: int) -> LogPoint:
+def _at_time(log: LogOfServer, time_s: int) -> LogPoint:
     """Returns the point before the first transaction that commits in this second or later, or the log's end."""
     index = log.last_file(lambda head: head.made < time_s)
     walk = log.walk(index or 0)
@@ -226,7 +226,7 @@ def _at_time(log: ServerLog, time_s: int) -> LogPoint:
     return walk.point()
 
 
-def _at_place(log: ServerLog, file: str, position: int) -> LogPoint:
+def _at_place(log: LogOfServer, file: str, position: int) -> LogPoint:
     walk = log.walk(log.files.index(file))
     for one in walk:
         if one.begin.file != file or position <= one.begin.position:
@@ -237,7 +237,7 @@ def _at_place(log: ServerLog, file: str, position: int) -> LogPoint:
     return walk.point()
 
 
-def _behind(log: ServerLog, wanted: OwnGtid) -> LogPoint:
+def _behind(log: LogOfServer, wanted: OwnGtid) -> LogPoint:
     """Returns the point behind a transaction, which the server still has."""
     index = log.last_file(lambda head: not holds(head.before, wanted))
     if index is not None:
@@ -267,7 +267,7 @@ def _joined(point: LogPoint, before: LogPoint) -> LogPoint:
 # -- what that means --------------------------------------------------------------------------------------------------
 
 
-def _behind_the_next(log: ServerLog, before: LogPoint | None, stored: StoredPosition) -> tuple[LogPoint, list[str]]:
+def _behind_the_next(log: LogOfServer, before: LogPoint | None, stored: StoredPosition) -> tuple[LogPoint, list[str]]:
     """Returns the point behind the first transaction with rows that was not handed on to its end."""
     file = None if before is None else _file_of(log, before)
     if before is None or file is None:
@@ -284,7 +284,7 @@ def _behind_the_next(log: ServerLog, before: LogPoint | None, stored: StoredPosi
     raise CdcError(NOT_THERE, "no transaction waits behind the position", where={"gtids": str(before.gtids)})
 
 
-def _notes(log: ServerLog, before: LogPoint | None, point: LogPoint, stored: StoredPosition) -> list[str]:
+def _notes(log: LogOfServer, before: LogPoint | None, point: LogPoint, stored: StoredPosition) -> list[str]:
     """Says what is missed and what comes again when a task goes on from `before` at another point."""
     if before is None:
         return ["what is missed or comes again cannot be told: the position is one of another server"]
@@ -316,7 +316,7 @@ def _in_time(walk: LogWalk) -> Iterator[LoggedTransaction]:
         yield one
 
 
-def _file_of(log: ServerLog, point: LogPoint) -> int | None:
+def _file_of(log: LogOfServer, point: LogPoint) -> int | None:
     """Returns the last file before whose beginning there is nothing but what lies before the point."""
     if log.facts.has_gtids:
         return log.last_file(lambda head: contains(point.gtids, head.before))

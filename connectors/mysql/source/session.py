@@ -24,7 +24,7 @@ from cdcworker.connectors.mysql.server.connection import opened
 from cdcworker.connectors.mysql.server.facts import ServerFacts
 from cdcworker.connectors.mysql.server.steady_connection import SteadyConnection
 from cdcworker.connectors.mysql.snapshot.chunk_reader import ChunkReader, NameOf
-from cdcworker.connectors.mysql.snapshot.read_view import LogPlace
+from cdcworker.connectors.mysql.snapshot.read_view import GtidPlace
 from cdcworker.connectors.mysql.snapshot.row_emitter import RowEmitter
 from cdcworker.connectors.mysql.source.position import FilePlace, StoredPosition, TransactionPart
 from cdcworker.connectors.mysql.transport.dump_stream import DumpStream
@@ -75,7 +75,7 @@ class Scope:
     guard: SchemaGuard
     names: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Database and name of each captured table, by its number; threads look at it."""
-    returning: dict[int, LogPlace] = field(default_factory=dict)
+    returning: dict[int, GtidPlace] = field(default_factory=dict)
     """Tables that come and of which readers may have rows of an earlier time: they are emptied once the stream is at this place."""
 
     def capture(self, tables: list[TableName]) -> None:
@@ -134,9 +134,9 @@ class Session:
         return self.state.decoder
 
     @property
-    def log_place(self) -> LogPlace:
+    def log_place(self) -> GtidPlace:
         """All transactions that were read to their end."""
-        return LogPlace(self.state.executed.gtids)
+        return GtidPlace(self.state.executed.gtids)
 
     @property
     def place(self) -> FilePlace:
@@ -180,11 +180,11 @@ class Session:
     def write_natively(self, writer: RowWriter) -> None:
         """Rows become records by this writer from now on, those that it can write."""
         self.state.events.leaves_rows = True
-        self.decoder.writer = writer
+        self.decoder.write_natively(writer)
 
     def observe(self) -> None:
         """Shows the snapshot every event from now on."""
-        self.decoder.observer = self.snapshot
+        self.decoder.observe(self.snapshot)
 
     def passed(self, place: FilePlace) -> None:
         """The stream stands between two transactions, at this place of the log."""

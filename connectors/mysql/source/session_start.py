@@ -39,7 +39,7 @@ from cdcworker.connectors.mysql.server.facts import ServerFacts, read_facts
 from cdcworker.connectors.mysql.server.log_events import made_at
 from cdcworker.connectors.mysql.server.log_files import log_end
 from cdcworker.connectors.mysql.server.steady_connection import SteadyConnection, translated
-from cdcworker.connectors.mysql.snapshot.read_view import GtidVisibility, LogPlace
+from cdcworker.connectors.mysql.snapshot.read_view import GtidPlace, GtidVisibility
 from cdcworker.connectors.mysql.snapshot.row_emitter import RowEmitter
 from cdcworker.connectors.mysql.source import captured_tables as tables
 from cdcworker.connectors.mysql.source import position_checks
@@ -63,13 +63,13 @@ def open_session(
     settings: MySqlSettings,
     context: TaskContext,
     stored: StoredPosition | None,
-    troubles: Mapping[str, CdcError],
+    held: Mapping[str, CdcError],
 ) -> Session:
-    """Opens a session at the stored position (None: the task never ran). `troubles`: tables that are to be left out from now on, with
+    """Opens a session at the stored position (None: the task never ran). `held`: tables that are to be left out from now on, with
     the errors."""
     quarantine = TableQuarantine(stored.quarantine if stored else None, settings.raw, context.jobs)
     quarantine.lift()
-    quarantine.hold(troubles)
+    quarantine.hold(held)
     settings = replace(settings, filters=quarantine.applied(settings.filters))
     catalog = SteadyConnection(settings)
     connections = Connections(settings, catalog)
@@ -243,7 +243,7 @@ def _translated(exc: Exception) -> Exception:
 def _current(session: Session) -> GtidVisibility:
     """Returns what a read would see now."""
     end = log_end(session.catalog.get(), session.facts)
-    return GtidVisibility(LogPlace(end.gtids), exact=session.facts.is_mariadb)
+    return GtidVisibility(GtidPlace(end.gtids), exact=session.facts.is_mariadb)
 
 
 def _is_busy(session: Session) -> bool:

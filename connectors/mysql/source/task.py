@@ -22,8 +22,7 @@ from cdcworker.connectors.capture.stream.windows import Windows
 from cdcworker.connectors.capture.tables.table_quarantine import may_hold
 from cdcworker.connectors.mysql.binlog.event_reader import Event
 from cdcworker.connectors.mysql.binlog.format_description import FormatDescription
-from cdcworker.connectors.mysql.binlog.plain_events import Heartbeat as ServerHeartbeat
-from cdcworker.connectors.mysql.binlog.plain_events import Rotate
+from cdcworker.connectors.mysql.binlog.plain_events import HeartbeatEvent, Rotate
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.decode.native_log import NativeLog, make_native_log
 from cdcworker.connectors.mysql.decode.native_rows import NativeRows, native
@@ -109,7 +108,7 @@ class MySqlTask:
         self._heard_at = now = time.monotonic()
         self._pace.begin(self._session.position.place, now)
 
-    def lend(self, layouts: RecordLayouts) -> None:
+    def use_layouts(self, layouts: RecordLayouts) -> None:
         """Lets rows become records here, by the native core, where it was built and is wanted."""
         session, module = self._opened(), native() if self._settings.raw[NATIVE] else None
         if module is not None:
@@ -117,7 +116,7 @@ class MySqlTask:
             rows = NativeRows(layouts, module, schema)
             session.write_natively(rows)
             if session.emitter is not None:
-                session.emitter.lend(layouts, module)
+                session.emitter.use_layouts(layouts, module)
             self._log = make_native_log(session.state, rows, module, schema, partial(self._at_commit, session))
 
     def poll(self) -> PollBatch:
@@ -213,7 +212,7 @@ class MySqlTask:
     def _between(self, session: Session, event: Event) -> None:
         """An event that belongs to no transaction."""
         body, place = event.body, session.state.events.place
-        if isinstance(body, ServerHeartbeat):
+        if isinstance(body, HeartbeatEvent):
             # There is nothing that was not read, up to a place behind events that are no transactions, as a file begins with.
             self._ts_us = time.time_ns() // 1000
             at = FilePlace(body.file, body.position, self._made)
@@ -250,7 +249,7 @@ class MySqlTask:
         if snapshot and (snapshot.progress.loads or decoder.observer is not None):
             decoder.out.extend(snapshot.step(session.log_place))
             if snapshot.finished:
-                decoder.observer = None
+                decoder.observe(None)
         self._boundary = len(decoder.out)
 
     def _require_news(self) -> None:

@@ -8,8 +8,8 @@ from cdcworker.connectors.capture.column_mapping import Parser
 from cdcworker.connectors.capture.native.row_layouts import (
     CALL,
     SKIPPED,
+    ColumnForm,
     Encode,
-    Form,
     column_arguments,
     place_arguments,
 )
@@ -95,9 +95,9 @@ def layout_arguments(
     return out, tuple(places[i] for i in plan.table.key), place_arguments(shape, names)
 
 
-def _form(column: Column, parse: Parser, write: Write, stale: set[int]) -> Form:
+def _form(column: Column, parse: Parser, write: Write, stale: set[int]) -> ColumnForm:
     kind, argument = kind_of(column, parse)
-    return Form(kind, argument, _encoded(column, parse, write, stale), kind not in _NOT_PLAIN)
+    return ColumnForm(kind, argument, _encoded(column, parse, write, stale), kind not in _NOT_PLAIN)
 
 
 def _encoded(column: Column, parse: Parser, write: Write, stale: set[int]) -> Encode:

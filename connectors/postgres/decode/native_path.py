@@ -11,7 +11,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any, Final
 
-from cdcworker.connectors.capture.native.compiled import CLOCK_NS, built
+from cdcworker.connectors.capture.native.compiled import CLOCK_CACHE_NS, built
 from cdcworker.connectors.postgres.decode.decoder import PgoutputDecoder
 from cdcworker.connectors.postgres.decode.native_layouts import layout_arguments
 from cdcworker.connectors.postgres.pgoutput import HEADER, ROW_KINDS, Begin, Commit
@@ -180,7 +180,7 @@ class NativePath:
         if self._stage != changes.stage:
             self._follow()
         now = self._clock_ns()
-        if not 0 <= now - self._clock_at < CLOCK_NS:
+        if not 0 <= now - self._clock_at < CLOCK_CACHE_NS:
             self._clock_at = now
             core.set_clock(now)
         if self._layouts_version != self._shaper.version:

@@ -16,7 +16,7 @@ LOCK_TIMEOUT_MS = 2_000
 """A statement that waits for a lock makes everybody behind it wait too."""
 
 
-def mend(settings: PostgresSettings, statements: Sequence[str], administrator: str | None) -> None:
+def apply_statements(settings: PostgresSettings, statements: Sequence[str], administrator: str | None) -> None:
     """Runs the statements as the connector's own user, or as whom `administrator` (libpq's connection string) names."""
     try:
         if administrator is None:

@@ -22,7 +22,7 @@ from cdcworker.schemas.change import Change, EncodedRecords, JsonObject
 from cdcworker.schemas.record_layout import RecordLayouts
 
 
-class RowPositions(positions.RowPositions):
+class TableRowPositions(positions.RowPositions):
     """Positions at the boundary `safe_lsn` for the rows of one table."""
 
     def __init__(
@@ -59,12 +59,12 @@ class FrameRowEmitter:
         self._module = module
         self._core = module.Copied()
 
-    def layout(self, stamp: RowPositions) -> Any:
+    def layout(self, stamp: TableRowPositions) -> Any:
         """Returns how the rows are written from the next position on."""
         plan = stamp.plan
         return self._module.Layout(*layout_arguments(plan, self._shaper.layout(plan.table, stamp.next)))
 
-    def records(self, frames: CopyFrames, stamp: RowPositions) -> list[Change | EncodedRecords]:
+    def records(self, frames: CopyFrames, stamp: TableRowPositions) -> list[Change | EncodedRecords]:
         layout, around = self.layout(stamp), (stamp.encoded_source(), self._shaper.tails()["r"])
 
         def change(at: int) -> Change:
@@ -74,7 +74,7 @@ class FrameRowEmitter:
 
 
 def stamped(
-    rows: CopyFrames | Iterable[bytes], stamp: RowPositions, writer: FrameRowEmitter | None
+    rows: CopyFrames | Iterable[bytes], stamp: TableRowPositions, writer: FrameRowEmitter | None
 ) -> list[Change | EncodedRecords]:
     """The rows in their order, in whichever form."""
     if not isinstance(rows, CopyFrames):
@@ -101,7 +101,7 @@ class RowEmitter:
         self._template = template
         self._writer: FrameRowEmitter | None = None
 
-    def lend(self, shaper: RecordLayouts, module: ModuleType) -> None:
+    def use_layouts(self, shaper: RecordLayouts, module: ModuleType) -> None:
         """Rows become records natively from now on."""
         self._writer = FrameRowEmitter(shaper, module)
 
@@ -127,10 +127,10 @@ class RowEmitter:
             out += [stamp.deleted(key) for key in chunk.absent.values()]
         return out
 
-    def stamp(self, plan: TableDecodePlan, view: ReadView, safe_lsn: int) -> RowPositions:
+    def stamp(self, plan: TableDecodePlan, view: ReadView, safe_lsn: int) -> TableRowPositions:
         """Positions of rows of one table at the boundary `safe_lsn`."""
-        return RowPositions(self._progress, self._template, plan, view, safe_lsn)
+        return TableRowPositions(self._progress, self._template, plan, view, safe_lsn)
 
-    def rows(self, rows: CopyFrames | Iterable[bytes], stamp: RowPositions) -> list[Change | EncodedRecords]:
+    def rows(self, rows: CopyFrames | Iterable[bytes], stamp: TableRowPositions) -> list[Change | EncodedRecords]:
         """The rows in their order, as changes or records."""
         return stamped(rows, stamp, self._writer)

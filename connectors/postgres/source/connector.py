@@ -19,6 +19,7 @@ from cdcworker.schemas.change import JsonObject
 if TYPE_CHECKING:
     from cdcworker.connectors.api.abilities import RoleOption, RoleRequest, StandingTask
     from cdcworker.connectors.api.source import DropRequest, Leftover, TranslatedOffset, WatchedTask
+    from cdcworker.connectors.capture.tables.compared_source import ComparedSource
     from cdcworker.connectors.checks import DoctorCheck, ExaminedTarget, Repair
     from cdcworker.connectors.sql_script import ScriptStep
     from cdcworker.schemas.errors import CdcError
@@ -63,6 +64,11 @@ class PostgresSource:
         from cdcworker.connectors.postgres.position import StoredPosition
 
         return verify(parse(self._config).of_task(task), StoredPosition.from_json(position))
+
+    def verify_source(self) -> ComparedSource:
+        from cdcworker.connectors.postgres.doctor.compared_source import OpenedPostgresSource
+
+        return OpenedPostgresSource(parse(self._config))
 
     def moved_position(self, task: int, position: JsonObject, to: str) -> TranslatedOffset:
         """Looks at what the slot holds, without confirming it; opens two connections."""
@@ -183,6 +189,6 @@ class PostgresSource:
 
     def repair(self, fix: Repair, administrator: str | None = None) -> None:
         """Runs the statements that a check proposed; changes the database."""
-        from cdcworker.connectors.postgres.doctor.repair import mend
+        from cdcworker.connectors.postgres.doctor.repair import apply_statements
 
-        mend(parse(self._config), fix.statements, administrator)
+        apply_statements(parse(self._config), fix.statements, administrator)

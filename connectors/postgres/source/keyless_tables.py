@@ -11,7 +11,7 @@ from cdcworker.connectors.capture.snapshot.chunks import ReadView
 from cdcworker.connectors.postgres.decode.table_plan import TableDecodePlan
 from cdcworker.connectors.postgres.server.catalog import TableInfo
 from cdcworker.connectors.postgres.snapshot.chunk_reader import ChunkReader, TableErrors
-from cdcworker.connectors.postgres.snapshot.row_emitter import RowEmitter, RowPositions
+from cdcworker.connectors.postgres.snapshot.row_emitter import RowEmitter, TableRowPositions
 from cdcworker.connectors.postgres.source.captured_tables import LOCK_MS
 from cdcworker.connectors.postgres.source.session import Session
 from cdcworker.schemas.change import Change, EncodedRecords
@@ -35,7 +35,7 @@ class CopiedTable:
     view: ReadView
     plan: TableDecodePlan
     info: TableInfo
-    stamp: RowPositions
+    stamp: TableRowPositions
 
     @property
     def has_key(self) -> bool:

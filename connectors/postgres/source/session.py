@@ -249,7 +249,7 @@ class Session:
     def write_natively(self, layouts: RecordLayouts, module: ModuleType) -> None:
         """The native core makes records of rows that are read beside the stream."""
         if self.emitter:
-            self.emitter.lend(layouts, module)
+            self.emitter.use_layouts(layouts, module)
 
     def position_json(self, ts_us: int) -> JsonObject:
         """The position as it is stored; `ts_us`: commit time of the last transaction, 0 where none is known."""

@@ -61,16 +61,16 @@ def open_session(
     context: TaskContext,
     application: str,
     stored: StoredPosition | None,
-    troubles: Mapping[str, CdcError] | None = None,
+    held: Mapping[str, CdcError] | None = None,
 ) -> Session:
-    """Opens a session at the stored position (None: the task never ran). `troubles`: tables that are to be left out from
+    """Opens a session at the stored position (None: the task never ran). `held`: tables that are to be left out from
     now on, with the errors."""
     catalog = connect(settings, application)
     session: Session | None = None
     quarantine = TableQuarantine(stored.quarantine if stored else None, settings.raw, context.jobs)
     quarantine.lift()
     try:
-        quarantine.hold(_with_unreadable(catalog, stored, troubles or {}))
+        quarantine.hold(_with_unreadable(catalog, stored, held or {}))
         settings = replace(settings, filters=quarantine.applied(settings.filters))
         if stored is not None:
             settings = settings.going_on(stored.timestamptz, stored.key_nan)
@@ -93,17 +93,17 @@ def open_session(
 
 
 def _with_unreadable(
-    catalog: AdminConnection, stored: StoredPosition | None, troubles: Mapping[str, CdcError]
+    catalog: AdminConnection, stored: StoredPosition | None, held: Mapping[str, CdcError]
 ) -> Mapping[str, CdcError]:
     """Returns the tables to hold with all others that wait for their snapshot and may not be read: each would end a
     session of its own otherwise."""
-    if stored is None or not stored.snapshot or all(error.code != TABLE_CLOSED for error in troubles.values()):
-        return troubles
+    if stored is None or not stored.snapshot or all(error.code != TABLE_CLOSED for error in held.values()):
+        return held
     waiting = {table.table_id: table.full_name for _, table in tables.restored(catalog, stored.snapshot).tables()}
     names = sorted(waiting[oid] for oid in slots.unreadable(catalog, waiting))
     return {
         **{name: CdcError(TABLE_CLOSED, "the role may not read it", where={"table": name}) for name in names},
-        **troubles,
+        **held,
     }
 
 

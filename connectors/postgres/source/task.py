@@ -105,7 +105,7 @@ class PostgresTask:
         self._first = position is None or self._session.position_changed
         self._pace.begin(self._session.position.safe_lsn, time.monotonic())
 
-    def lend(self, layouts: RecordLayouts) -> None:
+    def use_layouts(self, layouts: RecordLayouts) -> None:
         """Lets rows become records here, by the native core, where it was built and is wanted."""
         session, module = self._opened(), native() if self._settings.raw["decoder.native"] else None
         if session.state is not None and module is not None:

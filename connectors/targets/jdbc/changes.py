@@ -26,7 +26,7 @@ Places = frozenset[int]
 _WHOLE: Final[Places] = frozenset()
 
 
-class Truncate(NamedTuple):
+class TruncateStep(NamedTuple):
     """A table is emptied; `position` is that of the TRUNCATE in the source's log, where it is known."""
 
     table: TableName
@@ -34,7 +34,7 @@ class Truncate(NamedTuple):
 
 
 @dataclass(slots=True)
-class Rows:
+class RowsStep:
     """Rows of one shape that are written, and keys whose rows are deleted: none is both."""
 
     shape: RowShape
@@ -43,7 +43,7 @@ class Rows:
     deleted: list[Row] = field(default_factory=list)
 
 
-Step = Truncate | Rows
+Step = TruncateStep | RowsStep
 
 
 class _Known(NamedTuple):
@@ -93,7 +93,7 @@ class ChangeReader:
             gathered.delete(known.shape, self._key(known, record))
         elif known is None:
             if value["op"] == "t" and self._rules.truncates:
-                gathered.truncate(Truncate(table, position_of(value) if self._rules.position else None))
+                gathered.truncate(TruncateStep(table, position_of(value) if self._rules.position else None))
         elif known.is_envelope:
             self._envelope(record, known, gathered)
         else:
@@ -160,7 +160,7 @@ class StepGatherer:
         """Deletes the row of a key."""
         self._of(shape, deletes=True).delete(key)
 
-    def truncate(self, step: Truncate) -> None:
+    def truncate(self, step: TruncateStep) -> None:
         self._end(step.table)
         self._steps.append(step)
 
@@ -213,8 +213,8 @@ class _Gathered:
         self._last[name] = None
         self._keys[name] = key
 
-    def rows(self) -> Rows:
-        out = Rows(self.shape)
+    def rows(self) -> RowsStep:
+        out = RowsStep(self.shape)
         if self._unkeyed:
             out.written[_WHOLE] = self._unkeyed
         for name, found in self._last.items():
@@ -255,23 +255,23 @@ def position_of(envelope: Mapping[str, Any]) -> bytes | None:
         return None
 
 
-def without_older(rows: Rows, position: int, floor: bytes) -> Rows:
+def without_older(rows: RowsStep, position: int, floor: bytes) -> RowsStep:
     """Returns the rows without those that came before a TRUNCATE; `position` is the column's place."""
     kept = {
         lacking: [row for row in found if row[position] is None or row[position] > floor]
         for lacking, found in rows.written.items()
     }
-    return Rows(rows.shape, kept, rows.deleted)
+    return RowsStep(rows.shape, kept, rows.deleted)
 
 
 __all__ = [
     "SHAPES_MAX",
     "ChangeReader",
     "Places",
-    "Rows",
+    "RowsStep",
     "Step",
     "StepGatherer",
-    "Truncate",
+    "TruncateStep",
     "position_of",
     "row_schema",
     "without_older",

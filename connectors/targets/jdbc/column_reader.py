@@ -98,7 +98,7 @@ def _leaf(found: DecodedColumn) -> _Leaf:
     node = found.type
     while isinstance(node, dict):
         node = node["type"]
-    if found.captured or found.children or node not in (*_NUMBERS, "boolean", "string", "bytes"):
+    if found.by_fastavro or found.children or node not in (*_NUMBERS, "boolean", "string", "bytes"):
         raise Unsuited
     assert node in KINDS
     return _Leaf(found.column, node)
@@ -106,7 +106,7 @@ def _leaf(found: DecodedColumn) -> _Leaf:
 
 def _decoded(plan: DecodePlan, bodies: Sequence[bytes]) -> Sequence[Any]:
     ends = array("q", accumulate(map(len, bodies), initial=0))
-    _, status, columns = native().decode(plan.nodes, plan.kids, plan.widths, b"".join(bodies), ends, _LEAD)
+    _, status, columns = native().decode(plan.nodes, plan.children, plan.widths, b"".join(bodies), ends, _LEAD)
     if status:
         raise Unsuited
     return columns  # type: ignore[no-any-return]  # the extension has no types

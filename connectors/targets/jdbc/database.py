@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from cdcworker.connectors.targets.jdbc.changes import Rows
+from cdcworker.connectors.targets.jdbc.changes import RowsStep
 from cdcworker.connectors.targets.jdbc.ledger import LedgerSql
 from cdcworker.connectors.targets.jdbc.naming import TableName
 from cdcworker.connectors.targets.jdbc.shapes import RowShape
@@ -54,7 +54,7 @@ class Database(Protocol):
     def prepare(self, shape: RowShape) -> None:
         """Makes the table fit a shape. Outside of a transaction. CdcError where it does not and may not be altered."""
 
-    def write(self, rows: Rows) -> None:
+    def write(self, rows: RowsStep) -> None:
         """Writes and deletes rows of a shape that was prepared, within the transaction."""
 
     def empty(self, table: TableName, column: str, position: bytes | None) -> None:

@@ -15,7 +15,7 @@ from cdcworker.connectors.jdbc_url import Address
 from cdcworker.connectors.mysql_client.error_numbers import number_of
 from cdcworker.connectors.mysql_client.login import Login
 from cdcworker.connectors.sink_errors import TARGET_LOCKED, TARGET_UNREACHABLE, TARGET_VALUE
-from cdcworker.connectors.targets.jdbc.changes import SHAPES_MAX, Places, Rows
+from cdcworker.connectors.targets.jdbc.changes import SHAPES_MAX, Places, RowsStep
 from cdcworker.connectors.targets.jdbc.errors import TABLE_UNFIT, values_made
 from cdcworker.connectors.targets.jdbc.ledger import SCHEMA, LedgerSql
 from cdcworker.connectors.targets.jdbc.mysql_values import Literal, literal_of, rows_text
@@ -29,7 +29,7 @@ from cdcworker.connectors.warehouses.source_types import TargetColumn
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 log = logging.getLogger(__name__)
 
@@ -92,14 +92,14 @@ class MySqlDatabase:
             ",".join(address.hosts), address.ports[0], *login, address.sslmode, address.sslrootcert or None
         )
         self._rules = rules
-        self._connection: Connection | None = None
+        self._connection: MySqlConnection | None = None
         self._tables: dict[tuple[TableName, int], _Table] = {}
         self._used = 0.0
 
     # Connection
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> MySqlConnection:
         if not self.is_open:
             made = warehouse_connection.opened(self._login)
             for statement in SESSION:
@@ -145,7 +145,7 @@ class MySqlDatabase:
         if len(self._tables) > SHAPES_MAX:
             self.forget()
 
-    def transaction(self) -> contextlib.AbstractContextManager[Connection]:
+    def transaction(self) -> contextlib.AbstractContextManager[MySqlConnection]:
         return warehouse_connection.transaction(self.connection)
 
     def check(self) -> None:
@@ -241,7 +241,7 @@ class MySqlDatabase:
 
     # Rows
 
-    def write(self, rows: Rows) -> None:
+    def write(self, rows: RowsStep) -> None:
         table = self._tables[rows.shape.table, id(rows.shape)]
         if rows.deleted:
             self._delete(table, rows.deleted)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 from cdcworker.connectors.jdbc_url import Address, conninfo
 from cdcworker.connectors.sink_errors import TARGET_RIGHTS, TARGET_UNREACHABLE, TARGET_VALUE, from_psycopg
-from cdcworker.connectors.targets.jdbc.changes import SHAPES_MAX, Places, Rows
+from cdcworker.connectors.targets.jdbc.changes import SHAPES_MAX, Places, RowsStep
 from cdcworker.connectors.targets.jdbc.errors import TABLE_UNFIT, values_made
 from cdcworker.connectors.targets.jdbc.ledger import SCHEMA, LedgerSql
 from cdcworker.connectors.targets.jdbc.naming import TableName
@@ -241,7 +241,7 @@ class PostgresDatabase:
 
     # Rows
 
-    def write(self, rows: Rows) -> None:
+    def write(self, rows: RowsStep) -> None:
         table = self._tables[rows.shape.table, id(rows.shape)]
         if rows.deleted:
             self._run(table, "delete", frozenset(), rows.deleted)

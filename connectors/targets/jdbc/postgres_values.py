@@ -135,7 +135,7 @@ def _array(column: TargetColumn) -> Text:
 
 
 def _words(value: str) -> str:
-    return value_text.WORDS.get(value, value)
+    return value_text.SPECIAL_DECIMALS.get(value, value)
 
 
 def json_text(value: Any) -> str:

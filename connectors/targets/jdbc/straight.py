@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from cdcworker.connectors.api.record_target import MessageBatch, TargetRecord, WrittenMessages
-from cdcworker.connectors.targets.jdbc.changes import ChangeReader, Rows
+from cdcworker.connectors.targets.jdbc.changes import ChangeReader, RowsStep
 from cdcworker.connectors.targets.jdbc.column_reader import ColumnReader, Columns, Unsuited
 from cdcworker.connectors.targets.jdbc.ledger import Partition
 from cdcworker.connectors.targets.jdbc.rules import WriteRules
@@ -27,7 +27,7 @@ class _Known(NamedTuple):
 class StraightBatch(NamedTuple):
     """What is to be written of a batch of messages."""
 
-    steps: list[Rows]
+    steps: list[RowsStep]
     ends: Mapping[Partition, int]
     written: WrittenMessages
 
@@ -55,7 +55,7 @@ class StraightReader:
             if is_new(place, offset):
                 ends[place] = offset + 1
                 messages.setdefault(message.topic(), []).append(message)
-        steps: list[Rows] = []
+        steps: list[RowsStep] = []
         moments: Counter[int] = Counter()
         newest: dict[str, int] = {}
         for topic, found in messages.items():
@@ -67,7 +67,7 @@ class StraightReader:
             raise Unsuited  # two topics go to one table: their order counts
         return StraightBatch(steps, ends, WrittenMessages(sum(map(len, messages.values())), moments, newest))
 
-    def _topic(self, topic: str, messages: Sequence[Any], batch: MessageBatch) -> tuple[Rows, Columns]:
+    def _topic(self, topic: str, messages: Sequence[Any], batch: MessageBatch) -> tuple[RowsStep, Columns]:
         keys, values = [each.key() for each in messages], [each.value() for each in messages]
         if None in keys or any(map(_lacks_columns, messages)):
             raise Unsuited
@@ -78,7 +78,7 @@ class StraightReader:
         columns = known.reader.read(keys, values)
         last = dict(zip(columns.keys, range(len(keys)), strict=True))
         ops, rows = columns.ops, columns.rows
-        step = Rows(known.shape)
+        step = RowsStep(known.shape)
         step.written[frozenset()] = [rows[at] for at in last.values() if ops[at] != "d"]
         step.deleted = [key for key, at in last.items() if ops[at] == "d"]
         return step, columns

@@ -11,7 +11,7 @@ from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.api.record_target import MessageBatch, RecordBatch, TargetPlace, TargetRecord, WrittenMessages
 from cdcworker.connectors.config import tls_policy
 from cdcworker.connectors.record_sink.errors import RECORD_REFUSED
-from cdcworker.connectors.targets.jdbc.changes import ChangeReader, Rows, Step, Truncate, without_older
+from cdcworker.connectors.targets.jdbc.changes import ChangeReader, RowsStep, Step, TruncateStep, without_older
 from cdcworker.connectors.targets.jdbc.column_reader import Unsuited
 from cdcworker.connectors.targets.jdbc.database import Database
 from cdcworker.connectors.targets.jdbc.errors import as_target_error
@@ -143,7 +143,7 @@ class JdbcTarget:
 
     def _commit(self, steps: Sequence[Step], ends: Mapping[Partition, int]) -> None:
         for step in steps:
-            if isinstance(step, Rows):
+            if isinstance(step, RowsStep):
                 self._database.prepare(step.shape)
         with self._database.transaction():
             self._ledger.lock(self._database.connection, ends)
@@ -155,8 +155,8 @@ class JdbcTarget:
         floors = self._floors(steps) if self._rules.position else {}
         column = self._rules.position
         for step in steps:
-            name = ".".join(step.table if isinstance(step, Truncate) else step.shape.table)
-            if isinstance(step, Truncate):
+            name = ".".join(step.table if isinstance(step, TruncateStep) else step.shape.table)
+            if isinstance(step, TruncateStep):
                 self._database.empty(step.table, column, step.position)
                 if step.position is not None and column:
                     floors[name] = max(step.position, floors.get(name) or b"")
@@ -169,8 +169,8 @@ class JdbcTarget:
 
     def _floors(self, steps: Sequence[Step]) -> dict[str, bytes | None]:
         """Returns the position of each table's last TRUNCATE, and holds it where it is."""
-        emptied = {".".join(step.table) for step in steps if isinstance(step, Truncate)}
-        names = emptied | {".".join(step.shape.table) for step in steps if isinstance(step, Rows)}
+        emptied = {".".join(step.table) for step in steps if isinstance(step, TruncateStep)}
+        names = emptied | {".".join(step.shape.table) for step in steps if isinstance(step, RowsStep)}
         connection = self._database.connection
         return {name: self._ledger.floor(connection, name, alone=name in emptied) for name in sorted(names)}
 

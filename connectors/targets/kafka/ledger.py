@@ -38,14 +38,14 @@ Epoch = tuple[int, int]
 Record = tuple[bytes, bytes]
 
 
-class Owner(NamedTuple):
+class CopyOwner(NamedTuple):
     """Who copies a partition."""
 
     epoch: Epoch
     id: str
 
 
-NOBODY: Final = Owner((-1, -1), "")
+NOBODY: Final = CopyOwner((-1, -1), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Entry:
 class Copied:
     """What is known of one partition."""
 
-    owner: Owner = NOBODY
+    owner: CopyOwner = NOBODY
     """The newest of those that have claimed it."""
     ids: set[str] = field(default_factory=set)
     """Of all owners that were read of."""
@@ -117,7 +117,7 @@ class Ledger:
 
     # Records
 
-    def owner_record(self, partition: str, owner: Owner) -> Record:
+    def owner_record(self, partition: str, owner: CopyOwner) -> Record:
         return self._record(partition, "owner", {"epoch": list(owner.epoch), "id": owner.id})
 
     def refused_record(self, partition: str, offsets: Iterable[int]) -> Record:
@@ -149,7 +149,7 @@ class Ledger:
     def _take(self, state: Copied, kind: str, found: Mapping[str, Any]) -> None:
         if kind == "owner":
             epoch, attempt = found["epoch"]
-            owner = Owner((int(epoch), int(attempt)), str(found["id"]))
+            owner = CopyOwner((int(epoch), int(attempt)), str(found["id"]))
             state.ids.add(owner.id)
             if owner.epoch >= state.owner.epoch:
                 # A former owner may have claimed it after the newest one.

@@ -13,7 +13,7 @@ from cdcworker.connectors.sink_engine.kafka.brokers import client_settings
 from cdcworker.connectors.targets.kafka.cluster import TargetCluster
 from cdcworker.connectors.targets.kafka.config import SERVERS
 from cdcworker.connectors.targets.kafka.errors import SAME_CLUSTER, as_target_error, error_of
-from cdcworker.connectors.targets.kafka.ledger import Copied, Entry, Ledger, LedgerReader, Owner, Record
+from cdcworker.connectors.targets.kafka.ledger import Copied, CopyOwner, Entry, Ledger, LedgerReader, Record
 from cdcworker.connectors.targets.kafka.naming import TopicNames, names_of
 from cdcworker.connectors.targets.kafka.producer import Copy, CopyProducer, Written
 from cdcworker.connectors.targets.kafka.topics import CopiedTopics
@@ -25,7 +25,7 @@ ANSWER_S: Final = 10.0
 ID_PREFIX: Final = "cdcworker-mirror"
 
 
-class Session:
+class MirrorSession:
     """Copies of one owner. One thread uses it."""
 
     def __init__(self, place: TargetPlace, cancelled: threading.Event, held: Collection[str] = ()) -> None:
@@ -37,7 +37,7 @@ class Session:
         source = _cluster_id(place.kafka)
         if id and source == id:
             raise CdcError(SAME_CLUSTER, f"both are the cluster {id}", where={"key": SERVERS})
-        self._owner = Owner(place.epoch, f"{ID_PREFIX}:{source}:{place.writer or place.connector}")
+        self._owner = CopyOwner(place.epoch, f"{ID_PREFIX}:{source}:{place.writer or place.connector}")
         self._settings = producer_settings(cluster.settings, config)
         self._cancelled = cancelled
         self._topics = CopiedTopics(place.kafka, admin, config, self._names)

@@ -13,7 +13,7 @@ from cdcworker.connectors.record_sink.errors import RECORD_UNREADABLE
 from cdcworker.connectors.targets.kafka.cluster import TargetCluster
 from cdcworker.connectors.targets.kafka.config import SERVERS
 from cdcworker.connectors.targets.kafka.producer import Copy
-from cdcworker.connectors.targets.kafka.session import Session
+from cdcworker.connectors.targets.kafka.session import MirrorSession
 from cdcworker.schemas.errors import CdcError
 
 
@@ -23,7 +23,7 @@ class KafkaTarget:
     def __init__(self, place: TargetPlace) -> None:
         self._place = place
         self._cancelled = threading.Event()
-        self._session: Session | None = None
+        self._session: MirrorSession | None = None
         self._firsts: dict[str, int] = {}
         """The first offset that this owner was given of a partition."""
         self._refused: dict[str, set[int]] = {}
@@ -81,12 +81,12 @@ class KafkaTarget:
             return [CheckFinding(SERVERS, severity, error.code, error.message, error.hint)]  # type: ignore[arg-type]
         return []
 
-    def _guarded(self, work: Callable[[Session], None]) -> None:
+    def _guarded(self, work: Callable[[MirrorSession], None]) -> None:
         """Whatever goes wrong but a record that is refused: the next try begins at what the ledger says."""
         self._cancelled.clear()
         try:
             if self._session is None:
-                self._session = Session(self._place, self._cancelled, self._firsts.keys())
+                self._session = MirrorSession(self._place, self._cancelled, self._firsts.keys())
             work(self._session)
         except CdcError as error:
             if error.kind != "data":
@@ -96,7 +96,7 @@ class KafkaTarget:
             self.close()
             raise
 
-    def _write(self, session: Session, copies: Sequence[Copy]) -> None:
+    def _write(self, session: MirrorSession, copies: Sequence[Copy]) -> None:
         for copy in copies:
             self._firsts.setdefault(copy.place, copy.offset)
         session.claim({copy.place: self._firsts[copy.place] for copy in copies})

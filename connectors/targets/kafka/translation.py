@@ -7,7 +7,7 @@ from typing import NamedTuple
 from cdcworker.connectors.targets.kafka.ledger import Copied, Entry
 
 
-class Place(NamedTuple):
+class CopyPlace(NamedTuple):
     """A place in a copy."""
 
     topic: str
@@ -15,7 +15,7 @@ class Place(NamedTuple):
     offset: int
 
 
-def translated(copied: Copied, offset: int) -> Place | None:
+def translated(copied: Copied, offset: int) -> CopyPlace | None:
     """Returns the place in a copy that stands for the next offset of a group on the source; None where nothing is known of the copy.
 
     Every record of the source from `offset` on that is copied, or will be, lies at this place or behind it. What lies between the place
@@ -26,11 +26,11 @@ def translated(copied: Copied, offset: int) -> Place | None:
     before = [entry for entry in known if entry.first <= offset]
     if before:
         newest = max(before, key=lambda entry: entry.batch)
-        return Place(newest.topic, newest.partition, _within(newest, offset))
+        return CopyPlace(newest.topic, newest.partition, _within(newest, offset))
     first = next((entry for entry in known if entry.batch == since), None)
     if first is not None:
         # All that is copied is newer than what the group has read.
-        return Place(first.topic, first.partition, first.target_first)
+        return CopyPlace(first.topic, first.partition, first.target_first)
     return None
 
 

@@ -16,7 +16,7 @@ from cdcworker.connectors.config.tls_policy import PLAIN, VERIFIED
 from cdcworker.connectors.network.tls import secret_file, tls_context
 from cdcworker.connectors.record_sink.errors import TARGET_REFUSES, TARGET_UNAVAILABLE
 from cdcworker.connectors.targets.nats.acknowledgements import Acknowledgements, Message, NobodyTakesIt
-from cdcworker.connectors.targets.nats.config import Place, is_secure, places_of, subjects_of, takes
+from cdcworker.connectors.targets.nats.config import NatsAddress, is_secure, places_of, subjects_of, takes
 from cdcworker.connectors.targets.nats.replies import error_of
 from cdcworker.schemas.errors import CdcError
 from nats import errors
@@ -185,7 +185,7 @@ class NatsClient:
                     failure = exc
         raise failure
 
-    async def _connect_to(self, place: Place, address: str) -> Client:
+    async def _connect_to(self, place: NatsAddress, address: str) -> Client:
         lost = self._lost = asyncio.Event()
         self._refusal = None
 

@@ -21,15 +21,15 @@ _SUBJECTS: Final = matches(rf"({_PART}|\*)(\.({_PART}|\*))*(\.>)?", "a subject, 
 _NAME: Final = r"[A-Za-z0-9_-]{1,200}"
 
 
-class Place(NamedTuple):
+class NatsAddress(NamedTuple):
     host: str
     port: int
 
 
-def places_of(config: Mapping[str, Any]) -> list[Place]:
+def places_of(config: Mapping[str, Any]) -> list[NatsAddress]:
     """Returns the servers that a parsed config names."""
     found = (_SERVER.fullmatch(text) for text in config["nats.servers"])
-    return [Place(one["host"].strip("[]"), int(one["port"] or PORT)) for one in found if one]
+    return [NatsAddress(one["host"].strip("[]"), int(one["port"] or PORT)) for one in found if one]
 
 
 def is_secure(config: Mapping[str, Any]) -> bool:

@@ -24,20 +24,20 @@ _PLACE: Final = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::
 _TAGGED: Final = re.compile(r"[^{}]*(\{[^{}]+\}[^{}]*)?")
 
 
-class Place(NamedTuple):
+class RedisAddress(NamedTuple):
     host: str
     port: int
 
 
-def places_of(config: Mapping[str, Any]) -> list[Place]:
+def places_of(config: Mapping[str, Any]) -> list[RedisAddress]:
     """Returns the servers that a parsed config names."""
     if config["redis.uri"]:
         url = urlsplit(config["redis.uri"])
-        return [Place(url.hostname or "", url.port or PORT)]
+        return [RedisAddress(url.hostname or "", url.port or PORT)]
     if config["redis.hosts"]:
         found = (_PLACE.fullmatch(text) for text in config["redis.hosts"])
-        return [Place(one[1].strip("[]"), int(one[2] or PORT)) for one in found if one]
-    return [Place(config["redis.host"].strip("[]"), config["redis.port"])]
+        return [RedisAddress(one[1].strip("[]"), int(one[2] or PORT)) for one in found if one]
+    return [RedisAddress(config["redis.host"].strip("[]"), config["redis.port"])]
 
 
 def is_secure(config: Mapping[str, Any]) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from cdcworker.connectors.transforms.bounded_cache import BoundedCache
 from cdcworker.connectors.transforms.conditions.expression_text import (
-    FieldPath,
+    ExpressionPath,
     Language,
     NoExpressionError,
     Rewritten,
@@ -29,7 +29,7 @@ class Expression:
         """Raises NoExpressionError for a text that is no expression."""
         found = rewritten(text, language)
         self._program = _compiled(found)
-        self._paths: tuple[tuple[str, FieldPath], ...] = tuple(found.paths.items())
+        self._paths: tuple[tuple[str, ExpressionPath], ...] = tuple(found.paths.items())
         self._readers: BoundedCache[tuple[int, int], _Readers] = BoundedCache(SCHEMAS_MAX)
 
     def evaluate(self, record: ConnectRecord) -> Any:

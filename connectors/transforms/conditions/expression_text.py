@@ -38,7 +38,7 @@ class NoExpressionError(ValueError):
     """A text is no expression that can be evaluated. The text of the error says why and what to write."""
 
 
-class FieldPath(NamedTuple):
+class ExpressionPath(NamedTuple):
     """A field that an expression names, from its root. `is_asked` tells that only its presence is asked for."""
 
     names: tuple[str, ...]
@@ -51,7 +51,7 @@ class Rewritten:
     names that the expression itself gives to the items of a list."""
 
     text: str
-    paths: dict[str, FieldPath]
+    paths: dict[str, ExpressionPath]
     bound: frozenset[str] = frozenset()
 
 
@@ -154,7 +154,7 @@ def _groovy_problem(token: _Token, following: str, before: Sequence[_Token]) -> 
 class _Rewriter:
     def __init__(self, tokens: Sequence[_Token]) -> None:
         self._tokens = tokens
-        self._variables: dict[FieldPath, str] = {}
+        self._variables: dict[ExpressionPath, str] = {}
 
     def whole(self) -> Rewritten:
         self._check_macros()
@@ -200,10 +200,10 @@ class _Rewriter:
         if token.text == "has" and self._text(at + 1) == "(" and self._text(at + 2) in ROOTS:
             names, end = self._path(at + 2)
             if self._text(end) == ")":
-                return self._variable(FieldPath(names, is_asked=True)), end + 1
+                return self._variable(ExpressionPath(names, is_asked=True)), end + 1
         if token.text in ROOTS:
             names, end = self._path(at)
-            return self._variable(FieldPath(names)), end
+            return self._variable(ExpressionPath(names)), end
         return token.text, at + 1
 
     def _text(self, at: int) -> str:
@@ -235,7 +235,7 @@ class _Rewriter:
             and self._text(at + 1)[:1] in ("'", '"')
         )
 
-    def _variable(self, path: FieldPath) -> str:
+    def _variable(self, path: ExpressionPath) -> str:
         return self._variables.setdefault(path, f"_{len(self._variables)}")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from cdcworker.connectors.transforms.conditions.expression_text import FieldPath
+from cdcworker.connectors.transforms.conditions.expression_text import ExpressionPath
 from cdcworker.connectors.transforms.data import DECIMAL, ConnectRecord, ConnectSchema, DataError, Header
 from cdcworker.connectors.transforms.values import text_of
 
@@ -19,7 +19,7 @@ SPECIAL: Final = {0: math.nan, 1: math.inf, -1: -math.inf}
 """The special values of a numeric without a scale, by the scale that their empty bytes have."""
 
 
-def reader_of(path: FieldPath, record: ConnectRecord) -> Read:
+def reader_of(path: ExpressionPath, record: ConnectRecord) -> Read:
     """Returns what reads a field of records with the schemas of this one. Raises DataError for a field that they do not have."""
     root, names = path.names[0], path.names[1:]
     if root == "topic":
@@ -62,7 +62,7 @@ def _has(schema: ConnectSchema, names: Sequence[str]) -> bool:
     return True
 
 
-def _steps(schema: ConnectSchema | None, path: FieldPath) -> tuple[Sequence[str], Callable[[Any], Any] | None]:
+def _steps(schema: ConnectSchema | None, path: ExpressionPath) -> tuple[Sequence[str], Callable[[Any], Any] | None]:
     """Returns the names to follow, and what makes CEL's value of the one at the end."""
     names = path.names[1:]
     if schema is None:
@@ -98,13 +98,13 @@ def _number(unscaled: bytes, scale: int, special: float) -> float:
     return float(Decimal(int.from_bytes(unscaled, "big", signed=True)).scaleb(-scale)) if unscaled else special
 
 
-def _of_topic(path: FieldPath) -> Read:
+def _of_topic(path: ExpressionPath) -> Read:
     if len(path.names) > 1:
         raise DataError("topic is a text and has no fields")
     return lambda record: record.topic
 
 
-def _of_header(path: FieldPath) -> Read:
+def _of_header(path: ExpressionPath) -> Read:
     """Returns what reads a header as text. With a last name `value`, which is Debezium's way to say it, a number or a boolean is what
     it is."""
     names = path.names[1:]

@@ -21,7 +21,7 @@ from cdcworker.connectors.transforms.debezium.json_shape import ShapeOptions
 from cdcworker.connectors.transforms.debezium.logical_message import DecodeLogicalDecodingMessageContent
 from cdcworker.connectors.transforms.debezium.logical_topic_router import KeyField, ToLogicalTopicRouter
 from cdcworker.connectors.transforms.debezium.partition_routing import PartitionRouting
-from cdcworker.connectors.transforms.debezium.scripting import ContentBasedRouter, Filter, Scope
+from cdcworker.connectors.transforms.debezium.scripting import ContentBasedRouter, Filter, ScriptScope
 from cdcworker.connectors.transforms.definitions import (
     Config,
     Problems,
@@ -312,12 +312,12 @@ def _expression_keys(name: str, doc: str) -> tuple[ConfigKey, ...]:
     )  # fmt: skip
 
 
-def _with_expression(name: str, kind: Callable[[Expression, Scope], Transform]) -> Callable[[Config], Transform]:
+def _with_expression(name: str, kind: Callable[[Expression, ScriptScope], Transform]) -> Callable[[Config], Transform]:
     def make(config: Config) -> Transform:
         regex = (config["topic.regex"] or "").strip()
         topics = TopicNameMatches(patterns.required(regex)) if regex else None
         expression = Expression(config[name], _LANGUAGES[config["language"].strip().lower()])
-        return kind(expression, Scope(topics, config["null.handling.mode"].lower()))
+        return kind(expression, ScriptScope(topics, config["null.handling.mode"].lower()))
 
     return make
 

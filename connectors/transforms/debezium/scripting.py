@@ -14,7 +14,7 @@ NullHandling = Literal["keep", "drop", "evaluate"]
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ScriptScope:
     """The records that an expression is evaluated for: those of some topics, or of all, and tombstones by `null_handling`."""
 
     topics: TopicNameMatches | None
@@ -34,7 +34,7 @@ class Scope:
 class ScriptingTransformation(ABC):
     """A transform by what an expression gives for a record."""
 
-    def __init__(self, expression: Expression, scope: Scope) -> None:
+    def __init__(self, expression: Expression, scope: ScriptScope) -> None:
         self._expression = expression
         self._scope = scope
 

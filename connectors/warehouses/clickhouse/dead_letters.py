@@ -11,7 +11,7 @@ from cdcworker.connectors.api.table_batch import TableBatch
 from cdcworker.connectors.sink_errors import SCHEMA_REFUSED
 from cdcworker.connectors.warehouses.clickhouse.client import Client
 from cdcworker.connectors.warehouses.clickhouse.ledger import LETTERS, ClickHouseLedger
-from cdcworker.connectors.warehouses.clickhouse.tables import Place, literal
+from cdcworker.connectors.warehouses.clickhouse.tables import TablePlace, literal
 from cdcworker.connectors.warehouses.clickhouse.writer import ClickHouseWriter, OpenTable
 from cdcworker.connectors.warehouses.dead_letters import BYTES_MAX, ROWLESS, Failed, StoredLetter, headers_of
 from cdcworker.connectors.warehouses.dead_letters import Place as LetterPlace
@@ -128,7 +128,7 @@ class ClickHouseOfflineTables(ClickHouseWriter):
             raise CdcError(ROWLESS, "the row is not there", where={"topic": table.state.topic})
         super()._write(table, rows, numbers)
 
-    def _insert(self, place: Place, rows: pa.Table, numbers: Mapping[str, Any]) -> None:
+    def _insert(self, place: TablePlace, rows: pa.Table, numbers: Mapping[str, Any]) -> None:
         if not self._is_dry:
             super()._insert(place, rows, numbers)
 

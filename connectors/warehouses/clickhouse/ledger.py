@@ -11,7 +11,7 @@ from typing import Any, Final
 from cdcworker.connectors.api.table_batch import DeadLetter
 from cdcworker.connectors.sink_errors import FENCED, TARGET_GONE
 from cdcworker.connectors.warehouses.clickhouse.client import Client
-from cdcworker.connectors.warehouses.clickhouse.tables import Place, literal
+from cdcworker.connectors.warehouses.clickhouse.tables import TablePlace, literal
 from cdcworker.connectors.warehouses.dead_letters import headers_text
 from cdcworker.connectors.warehouses.table_state import Manifest, collision, moved, parse
 from cdcworker.schemas.errors import CdcError
@@ -88,7 +88,7 @@ class ClickHouseLedger:
 
     # -- states -------------------------------------------------------------------------------------------------------
 
-    def states(self, topics: Collection[str] | None = None) -> dict[str, tuple[Place, Manifest]]:
+    def states(self, topics: Collection[str] | None = None) -> dict[str, tuple[TablePlace, Manifest]]:
         """Returns, by topic, the newest states of the sink's tables and where those are."""
         some = "" if topics is None else f" AND topic IN ({', '.join(map(literal, topics))})"
         if topics is not None and not topics:
@@ -97,23 +97,23 @@ class ClickHouseLedger:
             f"SELECT database, table, state FROM {STATE} FINAL WHERE sink = {literal(self.sink)}{some}"
         )
         rows = [[bytes(row[name]).decode() for name in ("database", "table", "state")] for row in found.to_pylist()]
-        states = [(Place(database, table), parse(text)) for database, table, text in rows]
+        states = [(TablePlace(database, table), parse(text)) for database, table, text in rows]
         return {state.topic: (place, state) for place, state in states}
 
-    def owner(self, place: Place) -> Manifest | None:
+    def owner(self, place: TablePlace) -> Manifest | None:
         """Returns the state of the table there, whichever sink and topic it is of; None: there is none."""
         found = self._client.ask(
             f"SELECT state FROM {STATE} FINAL WHERE database = {literal(place.database)} AND table = {literal(place.table)}"
         ).to_pylist()
         return parse(bytes(found[0]["state"]).decode()) if found else None
 
-    def check_owner(self, place: Place, topic: str) -> None:
+    def check_owner(self, place: TablePlace, topic: str) -> None:
         """CdcError TARGET_COLLISION where the table is another topic's, or another sink's."""
         found = self.owner(place)
         if found is not None and (found.sink, found.topic) != (self.sink, topic):
             raise collision(found, topic)
 
-    def commit(self, made: Sequence[tuple[Place, Manifest]], epoch: Epoch) -> list[Manifest]:
+    def commit(self, made: Sequence[tuple[TablePlace, Manifest]], epoch: Epoch) -> list[Manifest]:
         """Stores the next states of tables in one step; returns them. CdcError where one of them is not as it was any more."""
         import pyarrow as pa
 

@@ -33,7 +33,7 @@ _COMMENT: Final = "cdc.colid="
 _REFUSED: Final = (SCHEMA_REFUSED, TARGET_FAILED, TARGET_VALUE)
 
 
-class Place(NamedTuple):
+class TablePlace(NamedTuple):
     """Database and table."""
 
     database: str
@@ -79,7 +79,7 @@ class ClickHouseTables:
     def __init__(self, client: Client) -> None:
         self.client = client
 
-    def columns(self, place: Place) -> list[FoundColumn]:
+    def columns(self, place: TablePlace) -> list[FoundColumn]:
         """Returns the columns of a table; empty: there is none."""
         found = self.client.ask(
             "SELECT name, type, comment, is_in_sorting_key FROM system.columns"
@@ -87,7 +87,7 @@ class ClickHouseTables:
         )
         return [_found(row) for row in found.to_pylist()]
 
-    def create(self, place: Place, schema: pa.Schema, key: Sequence[str], optional: Collection[str]) -> None:
+    def create(self, place: TablePlace, schema: pa.Schema, key: Sequence[str], optional: Collection[str]) -> None:
         """Makes a table unless it is there. `optional`: columns of the key that may be null."""
         self.client.do(f"CREATE DATABASE IF NOT EXISTS {quote(place.database)}")
         parts = [_declared(field, field.name in key and field.name not in optional) for field in schema]
@@ -119,7 +119,7 @@ class ClickHouseTables:
             fields.append(pa.field(there.name, kind, metadata=field.metadata))
         return target_columns.schema_of(fields)
 
-    def alter(self, place: Place, have: pa.Schema | None, schema: pa.Schema, where: Where) -> None:
+    def alter(self, place: TablePlace, have: pa.Schema | None, schema: pa.Schema, where: Where) -> None:
         """Gives a table the columns of a schema, and takes those that `have` has and that schema has not. Whatever of it was done before
         somebody died is not done again: what a column is its comment says. Columns that neither knows are left alone."""
         columns = self.columns(place)
@@ -144,7 +144,7 @@ class ClickHouseTables:
             self._each(place, [_modified(field) for field in schema if _differs(field, kinds.get(field.name))])
         hit("sink.after_alter")
 
-    def truncate(self, place: Place, floor: bytes, soft: bool, stamps: Mapping[str, str]) -> None:
+    def truncate(self, place: TablePlace, floor: bytes, soft: bool, stamps: Mapping[str, str]) -> None:
         """Removes rows from before a TRUNCATE, or marks them. `stamps`: expressions of columns that are written with each row."""
         older = f"{quote(VERSION)} < {number_of(floor)}"
         if not soft:
@@ -153,7 +153,7 @@ class ClickHouseTables:
         sets = ", ".join(f"{value} AS {quote(name)}" for name, value in {DELETED: "true", **stamps}.items())
         self.client.do(f"INSERT INTO {place.sql} SELECT * REPLACE({sets}) FROM {place.sql} FINAL WHERE {older}")
 
-    def newest(self, place: Place, keys: Sequence[bytes], names: Sequence[str]) -> Iterator[pa.Table]:
+    def newest(self, place: TablePlace, keys: Sequence[bytes], names: Sequence[str]) -> Iterator[pa.Table]:
         """Returns the newest versions of the rows of these keys, deleted ones too."""
         listed = ", ".join(map(quote, names))
         for start in range(0, len(keys), KEYS_AT_ONCE):
@@ -163,14 +163,14 @@ class ClickHouseTables:
                 f" ORDER BY {quote(VERSION)} DESC LIMIT 1 BY {quote(KEY)}"
             )
 
-    def insert(self, place: Place, rows: pa.Table, numbers: Mapping[str, Any]) -> None:
+    def insert(self, place: TablePlace, rows: pa.Table, numbers: Mapping[str, Any]) -> None:
         """Appends rows, with the columns `numbers` that say which of the versions they are."""
         import pyarrow as pa
 
         stored = types.to_stored(rows)
         self.client.insert(place.sql, pa.table({**{n: stored[n] for n in stored.column_names}, **numbers}))
 
-    def read(self, place: Place, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def read(self, place: TablePlace, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Returns all rows as readers see them."""
         import pyarrow as pa
 
@@ -178,7 +178,7 @@ class ClickHouseTables:
         for batch in self.client.stream(f"SELECT {listed} FROM {place.sql} FINAL"):
             yield from types.from_stored(pa.Table.from_batches([batch]), schema).to_batches()
 
-    def _each(self, place: Place, clauses: Sequence[str]) -> None:
+    def _each(self, place: TablePlace, clauses: Sequence[str]) -> None:
         if clauses:
             self.client.do(f"ALTER TABLE {place.sql} {', '.join(clauses)}")
 

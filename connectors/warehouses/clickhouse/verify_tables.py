@@ -9,9 +9,9 @@ from cdcworker.connectors.api.table_batch import DELETED
 from cdcworker.connectors.verify.databases import TableFailed
 from cdcworker.connectors.warehouses.clickhouse.client import Client
 from cdcworker.connectors.warehouses.clickhouse.ledger import ClickHouseLedger
-from cdcworker.connectors.warehouses.clickhouse.tables import ClickHouseTables, Place
+from cdcworker.connectors.warehouses.clickhouse.tables import ClickHouseTables, TablePlace
 from cdcworker.connectors.warehouses.lake import statements
-from cdcworker.connectors.warehouses.lake.tables import TableName, TableVersion, Work
+from cdcworker.connectors.warehouses.lake.tables import LakeName, TableVersion, Work
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ class ClickHouseTablesOfSink:
         self._ledger = ClickHouseLedger(client, sink)
         self._tables = ClickHouseTables(client)
 
-    def place(self, schema: str, table: str) -> TableName:
-        return TableName(statements.stored_name(schema), statements.stored_name(table))
+    def place(self, schema: str, table: str) -> LakeName:
+        return LakeName(statements.stored_name(schema), statements.stored_name(table))
 
-    def found(self) -> Iterator[tuple[TableName, TableVersion]]:
+    def found(self) -> Iterator[tuple[LakeName, TableVersion]]:
         if not self._ledger.is_there():
             return
         for place, state in self._ledger.states().values():
@@ -37,17 +37,17 @@ class ClickHouseTablesOfSink:
                 columns = {field.name: statements.type_of(field.type) for field in state.arrow}
                 yield self.place(*place), TableVersion(state, columns, state.version, empty=not state.applied)
 
-    def read(self, place: TableName, found: TableVersion, names: Sequence[str], work: Work, columns: str) -> pa.Table:
+    def read(self, place: LakeName, found: TableVersion, names: Sequence[str], work: Work, columns: str) -> pa.Table:
         import pyarrow as pa
 
-        own = Place(*(statements.plain_name(name) for name in place))
+        own = TablePlace(*(statements.plain_name(name) for name in place))
         try:
             made = list(work(self._rows(own, found, names)))
         except CdcError as exc:
             raise TableFailed("its rows could not be read") from exc
         return pa.Table.from_batches(made) if made else pa.table({})
 
-    def _rows(self, place: Place, found: TableVersion, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _rows(self, place: TablePlace, found: TableVersion, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Rows that are there; those that a soft delete left are not."""
         import pyarrow as pa
         import pyarrow.compute as pc

@@ -15,7 +15,7 @@ from cdcworker.connectors.warehouses import dropped_columns, staged_rows, target
 from cdcworker.connectors.warehouses.clickhouse.affected_rows import numbers_of, together, written
 from cdcworker.connectors.warehouses.clickhouse.client import Client
 from cdcworker.connectors.warehouses.clickhouse.ledger import BOOKKEEPING, ClickHouseLedger, Epoch
-from cdcworker.connectors.warehouses.clickhouse.tables import ClickHouseTables, Place
+from cdcworker.connectors.warehouses.clickhouse.tables import ClickHouseTables, TablePlace
 from cdcworker.connectors.warehouses.recreated_topics import RecreatedTopics
 from cdcworker.connectors.warehouses.sql.catalog import optional_key
 from cdcworker.connectors.warehouses.table_refusals import TableRefusals
@@ -34,7 +34,7 @@ RESERVED = (BOOKKEEPING, "system", "information_schema", "INFORMATION_SCHEMA")
 class OpenTable:
     """A table on its way from a state to the next."""
 
-    place: Place
+    place: TablePlace
     state: Manifest
     schema: pa.Schema | None
     orphans: int = 0
@@ -140,7 +140,7 @@ class ClickHouseWriter(RecreatedTopics):
         hit("sink.after_commit")
 
     def _topic(
-        self, topic: str, parts: Sequence[TableBatch], batch: SinkBatch, found: tuple[Place, Manifest] | None
+        self, topic: str, parts: Sequence[TableBatch], batch: SinkBatch, found: tuple[TablePlace, Manifest] | None
     ) -> OpenTable | None:
         """None: all of it had been applied before."""
         place, state = found or self._begun(topic, parts)
@@ -157,9 +157,9 @@ class ClickHouseWriter(RecreatedTopics):
         hit("sink.table_done")
         return table
 
-    def _begun(self, topic: str, parts: Sequence[TableBatch]) -> tuple[Place, Manifest]:
+    def _begun(self, topic: str, parts: Sequence[TableBatch]) -> tuple[TablePlace, Manifest]:
         """Stores that a table is the sink's before it is made: another one of that name stays whose it is."""
-        place = Place(*target_columns.place_of(topic, parts[0].path if parts else (), self._schema))
+        place = TablePlace(*target_columns.place_of(topic, parts[0].path if parts else (), self._schema))
         if place.database in RESERVED:
             where = {"topic": topic, "schema": place.database}
             raise CdcError(TARGET_RESERVED, "the database is the sink's or the server's own", where=where)
@@ -244,7 +244,7 @@ class ClickHouseWriter(RecreatedTopics):
         if rows.num_rows:
             self._insert(table.place, rows, numbers)
 
-    def _insert(self, place: Place, rows: pa.Table, numbers: Mapping[str, Any]) -> None:
+    def _insert(self, place: TablePlace, rows: pa.Table, numbers: Mapping[str, Any]) -> None:
         self._tables.insert(place, rows, numbers)
         hit("sink.rows_written")
 

@@ -20,7 +20,7 @@ from cdcworker.connectors.warehouses.duckdb import statements, types, version_st
 from cdcworker.connectors.warehouses.duckdb.connection import Connection
 from cdcworker.connectors.warehouses.sql.stage_rows import StageRows, bits_of, check_key, flags_of
 from cdcworker.connectors.warehouses.sql.target_table import KEPT, ORIGIN, ORIGIN_KEY, STAGE_KEY
-from cdcworker.connectors.warehouses.sql.versions import StagedBatch
+from cdcworker.connectors.warehouses.sql.versions import VersionStageTables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +103,7 @@ def _values(target: statements.TargetTable, rows: pa.Table) -> dict[str, Any]:
 class VersionStages:
     """The stage tables of versions and of plans."""
 
-    def fill(self, connection: Connection, target: statements.TargetTable, batch: TableBatch) -> StagedBatch:
+    def fill(self, connection: Connection, target: statements.TargetTable, batch: TableBatch) -> VersionStageTables:
         import pyarrow as pa
 
         parts = []
@@ -123,10 +123,12 @@ class VersionStages:
         _put(connection, target, version_statements.UNNUMBERED, found, _OF_VERSIONS)
         stage, plan = stage_name("v"), stage_name("p")
         connection.do(version_statements.numbered(stage))
-        return StagedBatch(stage, plan, bits_of(batch.unchanged))
+        return VersionStageTables(stage, plan, bits_of(batch.unchanged))
 
     def keys(self, rows: pa.Table) -> pa.Array:
         return one(rows[KEY])
 
-    def plan(self, connection: Connection, target: statements.TargetTable, staged: StagedBatch, rows: pa.Table) -> None:
+    def plan(
+        self, connection: Connection, target: statements.TargetTable, staged: VersionStageTables, rows: pa.Table
+    ) -> None:
         connection.put(version_statements.plan(staged.plan), rows)

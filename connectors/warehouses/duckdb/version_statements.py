@@ -31,7 +31,7 @@ from cdcworker.connectors.warehouses.duckdb.statements import (
 )
 from cdcworker.connectors.warehouses.row_versions.merge import PLACE_BYTES, READ
 from cdcworker.connectors.warehouses.sql.target_table import KEPT, ORIGIN, STAGE_KEY, TombstonePlace
-from cdcworker.connectors.warehouses.sql.versions import ENDS, GONE, KIND, NEW, REMEMBERED, StagedBatch
+from cdcworker.connectors.warehouses.sql.versions import ENDS, GONE, KIND, NEW, REMEMBERED, VersionStageTables
 
 FIRST: Final = "_cdc_first"
 """Stage column: whether the row is the one of its key that stands for it."""
@@ -58,7 +58,7 @@ def _place(column: str) -> str:
     return f"substr(hex({column}), 1, {2 * PLACE_BYTES})"
 
 
-def copy_kept(target: TargetTable, staged: StagedBatch) -> str:
+def copy_kept(target: TargetTable, staged: VersionStageTables) -> str:
     position, end, base = quote(target.position), f"o.{quote(VALID_TO_POSITION)}", f"s.{quote(BASE)}"
     sets = ", ".join(f"{quote(name)} = {value(staged.bits, name, 'o')}" for name in staged.bits)
     newest = f"row_number() over (partition by n.rowid order by t.{position} desc)"
@@ -68,11 +68,11 @@ def copy_kept(target: TargetTable, staged: StagedBatch) -> str:
         where o.{PLACE} = s.rowid and o._cdc_age = 1 and ({end} is null or {_place(end)} >= {_place(base)})"""
 
 
-def rowless(staged: StagedBatch) -> str:
+def rowless(staged: VersionStageTables) -> str:
     return f"select {quote(STAGE_KEY)}, {quote(POSITION)} from {staged.stage} where {quote(KEPT)} is not null"
 
 
-def known_versions(target: TargetTable, staged: StagedBatch) -> str:
+def known_versions(target: TargetTable, staged: VersionStageTables) -> str:
     """From the first change of each key on, and the last one before that; of one that tells no position the last one of all."""
     position, began = quote(target.position), f"s.{quote(BEGAN)}"
     before = f"max(t.{position}) filter (where {began} is null or t.{position} < {began})"
@@ -84,7 +84,7 @@ def known_versions(target: TargetTable, staged: StagedBatch) -> str:
         where last is null or position >= last"""
 
 
-def known_ends(staged: StagedBatch, place: TombstonePlace) -> str:
+def known_ends(staged: VersionStageTables, place: TombstonePlace) -> str:
     return f"""select b.key, b.position, b.ended_at from {staged.stage} s join {_ENDS} b
           on {tombstones_of(place)} and b.key = s.{quote(STAGE_KEY)} where s.{quote(FIRST)}
         union all select b.key, b.position, b.ended_at from {_ENDS} b
@@ -94,7 +94,7 @@ def known_ends(staged: StagedBatch, place: TombstonePlace) -> str:
 # -- what becomes of it -------------------------------------------------------------------------------------------------
 
 
-def _planned(target: TargetTable, staged: StagedBatch, kind: str) -> str:
+def _planned(target: TargetTable, staged: VersionStageTables, kind: str) -> str:
     """Versions of the target `t` by a plan `p`; a staged row has the columns of the key."""
     return f"""{staged.plan} p join {staged.stage} s on s.{quote(STAGE_KEY)} = p.{quote(KEY)} and s.{quote(FIRST)}
         join {target.name} t on {target.on("t", "s")} and t.{quote(target.position)} = p.{quote(POSITION)}
@@ -108,21 +108,21 @@ def _remembered(query: str) -> str:
           values (n.sink, n.topic, n.key, n.position, n.ended_at, get_current_timestamp())"""
 
 
-def remember(staged: StagedBatch, place: TombstonePlace) -> str:
+def remember(staged: VersionStageTables, place: TombstonePlace) -> str:
     return _remembered(
         f"""select distinct {values_of(place)}, p.{quote(KEY)} as key, p.{quote(POSITION)} as position,
               p.{quote(VALID_TO)} as ended_at from {staged.plan} p where p.{quote(KIND)} = {literal(REMEMBERED)}"""
     )
 
 
-def end(target: TargetTable, staged: StagedBatch) -> str:
+def end(target: TargetTable, staged: VersionStageTables) -> str:
     ended = f"p.{quote(VALID_TO_POSITION)}"
     marks = f"p.{quote(VALID_TO)} as {quote(VALID_TO)}, {ended} as {quote(VALID_TO_POSITION)}"
     marks += f", {ended} is null as {quote(IS_CURRENT)}"
     return replaced(target, f"select t.* replace ({marks}), t.rowid as {PLACE} from {_planned(target, staged, ENDS)}")
 
 
-def insert(target: TargetTable, staged: StagedBatch) -> str:
+def insert(target: TargetTable, staged: VersionStageTables) -> str:
     own = (target.position, OP, VALID_FROM, VALID_TO, VALID_TO_POSITION, IS_CURRENT)
     names = listed([*target.names, *own, *(column.name for column in target.stamps)])
     values = listed([*target.names, POSITION, OP, VALID_FROM], "s.") + ", "
@@ -133,7 +133,7 @@ def insert(target: TargetTable, staged: StagedBatch) -> str:
         where p.{quote(KIND)} = {literal(NEW)} and s.{quote(OP)} is not null"""
 
 
-def repeated(target: TargetTable, staged: StagedBatch) -> str:
+def repeated(target: TargetTable, staged: VersionStageTables) -> str:
     position, ended, at = quote(target.position), f"o.{quote(VALID_TO_POSITION)}", f"s.{quote(POSITION)}"
     same = " and ".join(f"o.{quote(name)} is not distinct from t.{quote(name)}" for name in target.names)
     return f"""select s.{quote(STAGE_KEY)}, {at} from {staged.stage} s
@@ -142,7 +142,7 @@ def repeated(target: TargetTable, staged: StagedBatch) -> str:
         where s.{quote(OP)} = {literal(READ)}"""
 
 
-def remove(target: TargetTable, staged: StagedBatch) -> str:
+def remove(target: TargetTable, staged: VersionStageTables) -> str:
     return f"delete from {target.name} where rowid in (select t.rowid from {_planned(target, staged, GONE)})"
 
 

@@ -21,7 +21,7 @@ from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from cdcworker.connectors.warehouses.lake.tables import LakeTables, NeededRows, TableName, TableVersion, Work
+    from cdcworker.connectors.warehouses.lake.tables import LakeName, LakeTables, NeededRows, TableVersion, Work
     from pyspark.sql import SparkSession
 
 SOURCE = "cdc_source"
@@ -101,7 +101,7 @@ def read_arrow(session: SparkSession, query: str) -> pa.Table:
     return session.sql(query).toArrow()
 
 
-def read_place(session: SparkSession, tables: LakeTables, place: TableName, found: TableVersion) -> TargetRows | None:
+def read_place(session: SparkSession, tables: LakeTables, place: LakeName, found: TableVersion) -> TargetRows | None:
     """A table as it was found."""
     if found.state is None or found.state.arrow is None:
         return None

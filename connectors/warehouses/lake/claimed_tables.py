@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from cdcworker.connectors.sink_errors import FENCED
 from cdcworker.connectors.warehouses.lake.parallel_tables import TableLocks
 from cdcworker.connectors.warehouses.lake.side_tables import SideTables
-from cdcworker.connectors.warehouses.lake.tables import LakeTables, TableName, TableVersion
+from cdcworker.connectors.warehouses.lake.tables import LakeName, LakeTables, TableVersion
 from cdcworker.connectors.warehouses.table_state import Manifest
 from cdcworker.schemas.errors import CdcError
 
@@ -37,7 +37,7 @@ class ClaimedTables:
     _sink: str
     _epoch: tuple[int, int]
     _claimed: bool
-    _places: dict[str, TableName]
+    _places: dict[str, LakeName]
     _states: dict[str, Manifest]
     _versions: dict[str, Any]
     _locks: TableLocks
@@ -56,11 +56,11 @@ class ClaimedTables:
         own = self.thread_copy()
         return ThreadView(own._tables, own._side, own._spark(), self._new_session)
 
-    def maintained(self) -> Mapping[str, TableName]:
+    def maintained(self) -> Mapping[str, LakeName]:
         """Returns the tables that the writer has claimed, by topic; none before it has claimed any."""
         return {topic: self._places[topic] for topic in list(self._states)} if self._claimed else {}
 
-    def owned(self, tables: LakeTables, topic: str, place: TableName) -> TableVersion | None:
+    def owned(self, tables: LakeTables, topic: str, place: LakeName) -> TableVersion | None:
         """Returns a table as it is now; None: it is not there, or is not the sink's. CdcError FENCED when a newer task writes
         it."""
         found = tables.load(place)
@@ -71,11 +71,11 @@ class ClaimedTables:
             raise CdcError(FENCED, "a newer task writes this table", where={"topic": topic})
         return found
 
-    def alone(self, place: TableName) -> contextlib.AbstractContextManager[None]:
+    def alone(self, place: LakeName) -> contextlib.AbstractContextManager[None]:
         """Keeps batches away from a table meanwhile."""
-        return self._locks.alone(place)
+        return self._locks.exclusive(place)
 
-    def kept_versions(self, _place: TableName) -> Collection[Any]:
+    def kept_versions(self, _place: LakeName) -> Collection[Any]:
         """Returns the versions of a table that readers find by something else than the table."""
         return ()
 
@@ -83,6 +83,6 @@ class ClaimedTables:
         """Takes the version that a commit has made which changes no row."""
         self._versions[topic] = version
 
-    def shared_places(self) -> Sequence[TableName]:
+    def shared_places(self) -> Sequence[LakeName]:
         """Returns tables of the sink's own that belong to no topic and grow with its batches."""
         return ()

@@ -17,7 +17,7 @@ from cdcworker.schemas.errors import CdcError
 if TYPE_CHECKING:
     import pyarrow as pa
     from cdcworker.connectors.warehouses.column_changes import Where
-    from cdcworker.connectors.warehouses.lake.tables import LakeTables, TableName, TableVersion
+    from cdcworker.connectors.warehouses.lake.tables import LakeName, LakeTables, TableVersion
     from pyspark.sql import SparkSession
 
 
@@ -51,7 +51,12 @@ def noted(found: TableVersion) -> Manifest:
 
 
 def shaped(
-    session: SparkSession, tables: LakeTables, place: TableName, found: TableVersion, schema: pa.Schema, where: Where
+    session: SparkSession,
+    tables: LakeTables,
+    place: LakeName,
+    found: TableVersion,
+    schema: pa.Schema,
+    where: Where,
 ) -> TableVersion:
     """Brings a table to the schema and returns its version after that. Columns that `schema` has no more go first, and names
     that change hands make room next; either is a state by itself: once another column has the name nothing but the sink's
@@ -80,7 +85,12 @@ def shaped(
 
 
 def _without(
-    session: SparkSession, tables: LakeTables, place: TableName, found: TableVersion, schema: pa.Schema, where: Where
+    session: SparkSession,
+    tables: LakeTables,
+    place: LakeName,
+    found: TableVersion,
+    schema: pa.Schema,
+    where: Where,
 ) -> TableVersion:
     assert found.state is not None
     have = found.state.arrow
@@ -93,7 +103,7 @@ def _without(
     return _noted(tables, place, found, target_columns.less(have, gone))
 
 
-def _noted(tables: LakeTables, place: TableName, found: TableVersion, schema: pa.Schema) -> TableVersion:
+def _noted(tables: LakeTables, place: LakeName, found: TableVersion, schema: pa.Schema) -> TableVersion:
     """The sink's notes say that the table has these columns. As it is found then."""
     assert found.state is not None
     made = replace(found.state, schema=schema_text(schema)).next(found.state.epoch)

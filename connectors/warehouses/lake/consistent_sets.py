@@ -17,7 +17,7 @@ from cdcworker.connectors.warehouses.consistent_sets import Marks, PublishedSet,
 from cdcworker.connectors.warehouses.lake import statements
 from cdcworker.connectors.warehouses.lake.affected_rows import StagedFiles, read_arrow, read_place
 from cdcworker.connectors.warehouses.lake.side_tables import OWN
-from cdcworker.connectors.warehouses.lake.tables import TableName, TableVersion
+from cdcworker.connectors.warehouses.lake.tables import LakeName, TableVersion
 from cdcworker.connectors.warehouses.lake.writer import LakeWriter
 from cdcworker.connectors.warehouses.table_state import Manifest, parse
 from cdcworker.schemas.errors import CdcError
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 VIEW: Final = "cdc_set"
 
 
-def found_of(member: SetMember) -> tuple[TableName, TableVersion]:
+def found_of(member: SetMember) -> tuple[LakeName, TableVersion]:
     """Returns the name and the version under which a member of a set is read."""
     schema = member.state.arrow
     columns = {} if schema is None else {field.name: statements.type_of(field.type) for field in schema}
-    return TableName(*member.place), TableVersion(member.state, columns, member.version, False, "")
+    return LakeName(*member.place), TableVersion(member.state, columns, member.version, False, "")
 
 
 class LakeSets(PublishedSets):
@@ -46,7 +46,7 @@ class LakeSets(PublishedSets):
         super().__init__()
         self._tables = tables
         self._sink = sink
-        self.place = TableName(OWN, f"set_{statements.stored_name(sink)}")
+        self.place = LakeName(OWN, f"set_{statements.stored_name(sink)}")
         self._found: TableVersion | None = None
 
     def read(self, session: SparkSession) -> Mapping[str, PublishedSet]:
@@ -146,7 +146,7 @@ class WholeLakeWriter(LakeWriter):
                     return read_place(session, self._tables, *found_of(shown.members[topic]))
         return None
 
-    def found(self) -> list[tuple[TableName, TableVersion]]:
+    def found(self) -> list[tuple[LakeName, TableVersion]]:
         with self._translated():
             found = self._sets.read(self._spark())
         return [found_of(member) for shown in found.values() for member in shown.members.values()]
@@ -166,19 +166,19 @@ class WholeLakeWriter(LakeWriter):
 
     # -- what maintenance asks for ------------------------------------------------------------------------------------
 
-    def maintained(self) -> Mapping[str, TableName]:
+    def maintained(self) -> Mapping[str, LakeName]:
         """Returns none before the sets are known either: their versions would count for nothing."""
         return super().maintained() if self._sets.is_claimed else {}
 
-    def kept_versions(self, place: TableName) -> Collection[Any]:
+    def kept_versions(self, place: LakeName) -> Collection[Any]:
         """Returns the versions that the valid set names, and the one that the next set will."""
         named = [member for shown in self._sets.shown.values() for member in shown.members.values()]
-        found = {member.version for member in named if TableName(*member.place) == place}
+        found = {member.version for member in named if LakeName(*member.place) == place}
         # Another thread may add a topic meanwhile.
         topics = [topic for topic, mine in list(self._places.items()) if mine == place]
         return found | {self._versions[topic] for topic in topics if topic in self._versions}
 
-    def shared_places(self) -> Sequence[TableName]:
+    def shared_places(self) -> Sequence[LakeName]:
         return (self._sets.place,)
 
 
@@ -227,6 +227,6 @@ def _shown(rows: Iterable[Mapping[str, Any]]) -> dict[str, PublishedSet]:
         ts_ms = round(row["committed_at"].timestamp() * 1000)
         through = VisibleThrough(row["position"], ts_ms, tuple(row["left_out"] or ()))
         known = out.setdefault(row["source"], PublishedSet(through, {}))
-        member = SetMember(TableName(row["schema"], row["table"]), parse(row["state"]), row["version"])
+        member = SetMember(LakeName(row["schema"], row["table"]), parse(row["state"]), row["version"])
         out[row["source"]] = replace(known, members={**known.members, row["topic"]: member})
     return out

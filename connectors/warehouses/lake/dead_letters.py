@@ -16,7 +16,7 @@ from cdcworker.connectors.warehouses.dead_letters import BYTES_MAX, ROWLESS, Fai
 from cdcworker.connectors.warehouses.lake import statements
 from cdcworker.connectors.warehouses.lake.affected_rows import AffectedRows, AppliedRows, read_arrow
 from cdcworker.connectors.warehouses.lake.side_tables import letters_place
-from cdcworker.connectors.warehouses.lake.tables import TableName, TableVersion
+from cdcworker.connectors.warehouses.lake.tables import LakeName, TableVersion
 from cdcworker.connectors.warehouses.lake.writer import LakeWriter
 from cdcworker.connectors.warehouses.offline_redrive import Listed, OfflineLetters
 from cdcworker.connectors.warehouses.table_state import Manifest, moved
@@ -61,7 +61,7 @@ class LakeOfflineTables(LakeWriter):
                 self._write(self._spark(), place, found, parts, SinkBatch([], {}, 0))
             return self._written
 
-    def _beside(self, topic: str) -> tuple[TableName, TableVersion] | None:
+    def _beside(self, topic: str) -> tuple[LakeName, TableVersion] | None:
         if topic not in self._places:
             self._places.update({found.state.topic: place for place, found in self._mine() if found.state is not None})
         place = self._places.get(topic)
@@ -69,7 +69,7 @@ class LakeOfflineTables(LakeWriter):
         return None if place is None or found is None or found.state is None else (place, found)
 
     def _shaped(
-        self, session: SparkSession, place: TableName, found: TableVersion, schema: pa.Schema, where: Where
+        self, session: SparkSession, place: LakeName, found: TableVersion, schema: pa.Schema, where: Where
     ) -> TableVersion:
         if found.state is not None and statements.room(found.state.arrow, schema):
             # A state between would say that the letters are in.
@@ -79,7 +79,7 @@ class LakeOfflineTables(LakeWriter):
             raise CdcError(SCHEMA_REFUSED, "columns that the source dropped are the sink's own to drop", where=where)
         return found if self._dry_run else super()._shaped(session, place, found, schema, where)
 
-    def _merged(self, session: SparkSession, place: TableName, found: TableVersion, work: AffectedRows) -> AppliedRows:
+    def _merged(self, session: SparkSession, place: LakeName, found: TableVersion, work: AffectedRows) -> AppliedRows:
         done = super()._merged(session, place, found, work)
         if done.orphans:
             raise CdcError(ROWLESS, "the row is not there", where={"table": ".".join(place)})

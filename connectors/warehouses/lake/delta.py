@@ -26,9 +26,9 @@ from cdcworker.connectors.warehouses.lake.maintenance.snapshots import BY_PROPER
 from cdcworker.connectors.warehouses.lake.tables import (
     STATE,
     FoundRows,
+    LakeName,
     NeededRows,
     RowChange,
-    TableName,
     TableVersion,
     moved,
 )
@@ -115,7 +115,7 @@ class DeltaTables:
     def _jvm(self) -> Any:
         return self._spark._jvm
 
-    def _path(self, place: TableName) -> str:
+    def _path(self, place: LakeName) -> str:
         return f"{self._root}/{place.schema}/{place.table}"
 
     def _files(self, path: str) -> tuple[Any, Any]:
@@ -125,16 +125,16 @@ class DeltaTables:
 
     # -- tables -------------------------------------------------------------------------------------------------------
 
-    def places(self) -> Iterator[TableName]:
+    def places(self) -> Iterator[LakeName]:
         if self._bucket is not None:
             yield from _places(self._bucket)
             return
         system, pattern = self._files(f"{self._root}/*/*/_delta_log")
         for found in system.globStatus(pattern) or ():
             table = found.getPath().getParent()
-            yield TableName(table.getParent().getName(), table.getName())
+            yield LakeName(table.getParent().getName(), table.getName())
 
-    def load(self, place: TableName) -> TableVersion | None:
+    def load(self, place: LakeName) -> TableVersion | None:
         files = self._file_tables.table(place)
         if files is not None:
             with contextlib.suppress(UnreadableLog, OSError, ValueError), files.lock:
@@ -155,7 +155,7 @@ class DeltaTables:
         empty = not note and snapshot.numOfFiles() == 0
         return TableVersion(parse(note) if note else None, statements.types_of(fields), version, empty, note)
 
-    def _loaded(self, place: TableName, files: FileTable) -> TableVersion | None:
+    def _loaded(self, place: LakeName, files: FileTable) -> TableVersion | None:
         """The same without Java."""
         snapshot = files.log.snapshot()
         if snapshot is None:
@@ -169,7 +169,7 @@ class DeltaTables:
             parse(note) if note else None, fields, snapshot.version, not note and not snapshot.files, note
         )
 
-    def _log(self, place: TableName) -> tuple[Any, Any]:
+    def _log(self, place: LakeName) -> tuple[Any, Any]:
         """A table's log and its newest snapshot. Delta asks this thread's active session whether it is configured, which in a
         thread that has run no statement yet is another one."""
         self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._spark._jsparkSession)
@@ -177,7 +177,7 @@ class DeltaTables:
         none = self._jvm.scala.Option.empty()
         return log, log.update(False, none, none)
 
-    def _note(self, place: TableName, table: _Noted) -> str:
+    def _note(self, place: LakeName, table: _Noted) -> str:
         """Returns the state in the newest commit that has one (commits that compact or change columns have none); where that
         commit is no longer in the log, the copy in the table's properties."""
         known, note = self._file_tables.seen.get(table.id, (-1, ""))
@@ -192,7 +192,7 @@ class DeltaTables:
         self._file_tables.seen[table.id] = table.version, note
         return note
 
-    def _commit_note(self, place: TableName, number: int) -> str | None:
+    def _commit_note(self, place: LakeName, number: int) -> str | None:
         """None: the commit is not in the log any more."""
         files = self._file_tables.table(place)
         text = self._commit_text(place, number) if files is None else files.log.text(number)
@@ -208,7 +208,7 @@ class DeltaTables:
                 return str(kept)
         return ""
 
-    def _commit_text(self, place: TableName, number: int) -> str | None:
+    def _commit_text(self, place: LakeName, number: int) -> str | None:
         system, path = self._files(f"{self._path(place)}/_delta_log/{number:020d}.json")
         if not system.exists(path):
             return None
@@ -218,7 +218,7 @@ class DeltaTables:
         finally:
             stream.close()
 
-    def create(self, place: TableName, columns: str, state: Manifest | None) -> None:
+    def create(self, place: LakeName, columns: str, state: Manifest | None) -> None:
         properties = self._properties if state is None else {**self._properties, STATE: state.text()}
         self._spark.sql(
             f"CREATE TABLE IF NOT EXISTS {self.name(place)} ({columns}) USING delta"
@@ -230,24 +230,24 @@ class DeltaTables:
         properties = PLAIN_PROPERTIES if self._plain else PROPERTIES
         return properties if self._bucket is None else {**properties, **BUCKET_PROPERTIES}
 
-    def declare(self, place: TableName, found: TableVersion, kinds: Collection[str]) -> None:
+    def declare(self, place: LakeName, found: TableVersion, kinds: Collection[str]) -> None:
         """Lets a plain table have columns of a type that is a feature of its own."""
         if LOCAL_TIME in kinds and LOCAL_TIME not in found.columns.values():
             feature = statements.listed({"delta.feature.timestampNtz": "supported"})
             self._spark.sql(f"ALTER TABLE {self.name(place)} SET TBLPROPERTIES ({feature})")
 
-    def adopt(self, place: TableName) -> None:
+    def take_over(self, place: LakeName) -> None:
         self._spark.sql(f"ALTER TABLE {self.name(place)} SET TBLPROPERTIES ({statements.listed(self._properties)})")
 
-    def name(self, place: TableName) -> str:
+    def name(self, place: LakeName) -> str:
         return f"delta.{statements.quoted(self._path(place))}"
 
-    def at(self, place: TableName, found: TableVersion) -> str:
+    def at(self, place: LakeName, found: TableVersion) -> str:
         return f"{self.name(place)} VERSION AS OF {found.version}"
 
     # -- commits ------------------------------------------------------------------------------------------------------
 
-    def commit(self, place: TableName, found: TableVersion, statement: str, state: Manifest) -> Any:
+    def commit(self, place: LakeName, found: TableVersion, statement: str, state: Manifest) -> Any:
         if not statement and self._reads(place):
             return self._committed(place, found, None, state)
         hit("sink.before_commit")
@@ -278,14 +278,14 @@ class DeltaTables:
         if self._bucket is not None:
             self._bucket.begin({"bucket": self._bucket.place("")})
 
-    def late(self, place: TableName, found: TableVersion) -> CdcError | None:
+    def late(self, place: LakeName, found: TableVersion) -> CdcError | None:
         files = self._file_tables.table(place)
         is_late = files is not None and files.log.is_late(found.version)
         return late({"table": ".".join(place)}) if is_late else None
 
     # -- rows as files ------------------------------------------------------------------------------------------------
 
-    def writes_rows(self, place: TableName, found: TableVersion, schema: pa.Schema) -> bool:
+    def writes_rows(self, place: LakeName, found: TableVersion, schema: pa.Schema) -> bool:
         files = self._file_tables.table(place)
         if files is None:
             return False
@@ -295,7 +295,7 @@ class DeltaTables:
         except (UnreadableLog, OSError, ValueError):
             return False
 
-    def _reads(self, place: TableName) -> bool:
+    def _reads(self, place: LakeName) -> bool:
         """Returns whether commits to the table can be made here."""
         files = self._file_tables.table(place)
         if files is None:
@@ -308,7 +308,7 @@ class DeltaTables:
 
     def current(
         self,
-        place: TableName,
+        place: LakeName,
         found: TableVersion,
         schema: pa.Schema,
         keys: pa.Array,
@@ -319,10 +319,10 @@ class DeltaTables:
             snapshot, layout = _same(place, found, files)
             return FoundRows(*files.find(snapshot, layout, schema, WantedRows(keys, names, needed)))
 
-    def commit_rows(self, place: TableName, found: TableVersion, change: RowChange, state: Manifest | None) -> Any:
+    def commit_rows(self, place: LakeName, found: TableVersion, change: RowChange, state: Manifest | None) -> Any:
         return self._added(place, change) if state is None else self._committed(place, found, change, state)
 
-    def _committed(self, place: TableName, found: TableVersion, change: RowChange | None, state: Manifest) -> Any:
+    def _committed(self, place: LakeName, found: TableVersion, change: RowChange | None, state: Manifest) -> Any:
         """`change` None: the state alone."""
         hit("sink.before_commit")
         noted = json.dumps({STATE: state.text()})
@@ -338,7 +338,7 @@ class DeltaTables:
             self._checkpoint(place, made)
         return made.version
 
-    def _added(self, place: TableName, change: RowChange) -> Any:
+    def _added(self, place: LakeName, change: RowChange) -> Any:
         """Rows go to a table whose commits depend on nothing."""
         for _ in range(ADD_TRIES):
             with self._reading(place) as files:
@@ -354,7 +354,7 @@ class DeltaTables:
         raise moved(place)
 
     @contextlib.contextmanager
-    def _reading(self, place: TableName) -> Iterator[FileTable]:
+    def _reading(self, place: LakeName) -> Iterator[FileTable]:
         """A table whose files somebody reads here. What is wrong with them Spark's SQL tells better: it is used next."""
         import pyarrow as pa
 
@@ -372,7 +372,7 @@ class DeltaTables:
             )
             raise moved(place) from exc
 
-    def _checkpoint(self, place: TableName, made: TableSnapshot) -> None:
+    def _checkpoint(self, place: LakeName, made: TableSnapshot) -> None:
         """Readers begin with it. It is no part of the commit, and the next one is made where this one fails."""
         try:
             log_of_table, _ = self._log(place)
@@ -382,7 +382,7 @@ class DeltaTables:
 
     # -- maintenance --------------------------------------------------------------------------------------------------
 
-    def size(self, place: TableName) -> TableSize | None:
+    def size(self, place: LakeName) -> TableSize | None:
         files = self._file_tables.table(place)
         if files is None:
             return None
@@ -393,13 +393,13 @@ class DeltaTables:
             return TableSize(len(live), sum(int(add["size"]) for add in live.values()), vectors)
         return None
 
-    def file_views(self, place: TableName, found: TableVersion, schema: pa.Schema) -> Sequence[DataFileView] | None:
+    def file_views(self, place: LakeName, found: TableVersion, schema: pa.Schema) -> Sequence[DataFileView] | None:
         if not self.writes_rows(place, found, schema):
             return None
         with self._reading(place) as files:
             return files.views(*_same(place, found, files))
 
-    def rewrite(self, place: TableName, files: Sequence[DataFileView], schema: pa.Schema) -> FileRewrite | None:
+    def rewrite(self, place: LakeName, files: Sequence[DataFileView], schema: pa.Schema) -> FileRewrite | None:
         table = self._file_tables.table(place)
         assert table is not None
         with table.lock:
@@ -415,7 +415,7 @@ class DeltaTables:
         taken, made = found
         return FileRewrite(taken, 0 if made is None else int(made[0]["size"]), (layout, made))
 
-    def commit_rewrite(self, place: TableName, found: TableVersion, schema: pa.Schema, done: FileRewrite) -> Any:
+    def commit_rewrite(self, place: LakeName, found: TableVersion, schema: pa.Schema, done: FileRewrite) -> Any:
         written_as, made = done.made
         with self._reading(place) as files:
             snapshot, layout = _same(place, found, files)
@@ -430,7 +430,7 @@ class DeltaTables:
             self._checkpoint(place, after)
         return after.version
 
-    def tend(self, place: TableName, goal: ExpiryGoal = BY_PROPERTIES, kept: Collection[Any] = ()) -> int:
+    def tend(self, place: LakeName, goal: ExpiryGoal = BY_PROPERTIES, kept: Collection[Any] = ()) -> int:
         """Copies the state into the table's properties, then removes expired log entries. How long those are kept, the table's
         properties tell; they stay as well while one of the versions `kept` is not the newest one and some time has passed."""
         found = self.load(place)
@@ -454,7 +454,7 @@ class DeltaTables:
         hit("maintenance.after_expiry")
         return 0 if files is None else max(0, before - files.log.commits())
 
-    def remove_orphans(self, place: TableName, older_s: float, goal: ExpiryGoal, kept: Collection[Any]) -> int:
+    def remove_orphans(self, place: LakeName, older_s: float, goal: ExpiryGoal, kept: Collection[Any]) -> int:
         """The files of versions that were the newest one within the kept age stay, and those of the versions `kept`."""
         table = self._file_tables.table(place)
         if table is None:
@@ -476,7 +476,7 @@ class _Noted:
     done: int | None = None
 
 
-def _kept(place: TableName, table: _Noted) -> str:
+def _kept(place: LakeName, table: _Noted) -> str:
     """Returns the copy of the state in the table's properties. CdcError `spark.ledger_lost` if a later state was committed and
     its commit is gone."""
     if table.done is not None and (not table.kept or parse(table.kept).version != table.done):
@@ -484,7 +484,7 @@ def _kept(place: TableName, table: _Noted) -> str:
     return table.kept
 
 
-def _same(place: TableName, found: TableVersion, files: FileTable) -> tuple[TableSnapshot, FileLayout]:
+def _same(place: LakeName, found: TableVersion, files: FileTable) -> tuple[TableSnapshot, FileLayout]:
     """The table as it was found; its columns may have changed since. CdcError LEDGER_MOVED when more has."""
     snapshot = files.log.snapshot()
     layout = None if snapshot is None else files.layout(snapshot)
@@ -494,7 +494,7 @@ def _same(place: TableName, found: TableVersion, files: FileTable) -> tuple[Tabl
     return snapshot, layout
 
 
-def _places(files: Storage) -> Iterator[TableName]:
+def _places(files: Storage) -> Iterator[LakeName]:
     """The places where the files of a lake may have a table: whether there is one, its log says when it is loaded."""
     for schema in files.folders(""):
-        yield from (TableName(schema, table) for table in files.folders(schema))
+        yield from (LakeName(schema, table) for table in files.folders(schema))

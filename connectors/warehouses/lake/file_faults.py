@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from cdcworker.connectors.sink_errors import TARGET_BROKEN, TARGET_UNREACHABLE, from_lake, from_os, gone, is_of_files
-from cdcworker.connectors.warehouses.lake.tables import TableName
+from cdcworker.connectors.warehouses.lake.tables import LakeName
 from cdcworker.schemas.errors import CdcError
 
 log = logging.getLogger(__name__)
@@ -56,9 +56,9 @@ class FileFaults:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._faults: dict[str, _Fault] = {}
-        self._broken: dict[str, TableName | None] = {}
+        self._broken: dict[str, LakeName | None] = {}
         """None: which table it is, is not known."""
-        self._aside: dict[TableName, Exception] = {}
+        self._aside: dict[LakeName, Exception] = {}
 
     def over(self, topic: str) -> None:
         """Its files were read, and written."""
@@ -66,7 +66,7 @@ class FileFaults:
         self._broken.pop(topic, None)
 
     @contextlib.contextmanager
-    def of(self, topic: str, place: TableName) -> Iterator[None]:
+    def of(self, topic: str, place: LakeName) -> Iterator[None]:
         """CdcError TARGET_UNREACHABLE, and in the end TARGET_BROKEN, where what ends it is said of a table's files."""
         try:
             yield
@@ -77,7 +77,7 @@ class FileFaults:
                 raise
             raise self._fault(topic, place, exc) from exc
 
-    def _fault(self, topic: str, place: TableName | None, exc: Exception) -> CdcError:
+    def _fault(self, topic: str, place: LakeName | None, exc: Exception) -> CdcError:
         now = self._clock()
         known = self._faults.get(topic)
         if known is None or now - known.last > FORGET_S:
@@ -108,10 +108,10 @@ class FileFaults:
             raise gone(topic)
         raise self._fault(topic, None, self._aside[min(unknown)])
 
-    def _unknown(self) -> set[TableName]:
+    def _unknown(self) -> set[LakeName]:
         return self._aside.keys() - set(self._broken.values())
 
-    def aside(self, place: TableName, exc: Exception) -> None:
+    def aside(self, place: LakeName, exc: Exception) -> None:
         """Of a table that is, as far as is known, nobody's business now; raises what is not said of its files."""
         if not is_broken(exc):
             raise exc

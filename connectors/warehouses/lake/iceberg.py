@@ -31,9 +31,9 @@ from cdcworker.connectors.warehouses.lake.table_places import TablePlaces
 from cdcworker.connectors.warehouses.lake.tables import (
     STATE,
     FoundRows,
+    LakeName,
     NeededRows,
     RowChange,
-    TableName,
     TableVersion,
     moved,
 )
@@ -105,8 +105,8 @@ class IcebergTables:
         self._metadata: Any = None
         self._spark_schemas: Any = None
         self._rows: IcebergRows | None = None
-        self._loaded: dict[TableName, Any] = {}
-        self._forms: dict[TableName, TableForm] = {}
+        self._loaded: dict[LakeName, Any] = {}
+        self._forms: dict[LakeName, TableForm] = {}
 
     def open(self, session: SparkSession) -> None:
         """Set while it runs: settings of a start are process arguments, and these may hold a secret."""
@@ -151,7 +151,7 @@ class IcebergTables:
         else:
             self._store.probe()
 
-    def late(self, place: TableName, found: TableVersion) -> CdcError | None:
+    def late(self, place: LakeName, found: TableVersion) -> CdcError | None:
         return late({"table": ".".join(place)}) if found.note in self._unanswered else None
 
     @property
@@ -163,17 +163,17 @@ class IcebergTables:
     def _jvm(self) -> Any:
         return self._spark._jvm.org.apache.iceberg
 
-    def _id(self, place: TableName) -> Any:
+    def _id(self, place: LakeName) -> Any:
         return self._identifiers.parse(f"{place.schema}.{place.table}")
 
     # -- tables -------------------------------------------------------------------------------------------------------
 
-    def places(self) -> Iterator[TableName]:
+    def places(self) -> Iterator[LakeName]:
         for space in self._catalog.listNamespaces():
             for found in self._catalog.listTables(space):
-                yield TableName(space.toString(), found.name())
+                yield LakeName(space.toString(), found.name())
 
-    def load(self, place: TableName) -> TableVersion | None:
+    def load(self, place: LakeName) -> TableVersion | None:
         table = self._loaded[place] = self._load(place)
         if table is None:
             return None
@@ -184,7 +184,7 @@ class IcebergTables:
         version = None if snapshot is None else snapshot.snapshotId()
         return TableVersion(parse(note) if note else None, statements.types_of(fields), version, empty, note)
 
-    def _load(self, place: TableName) -> Any:
+    def _load(self, place: LakeName) -> Any:
         """None: there is no such table."""
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
@@ -203,23 +203,23 @@ class IcebergTables:
             if found is not None and not found.startswith(self._store_places):
                 admit_place(found, self._roots)
 
-    def create(self, place: TableName, columns: str, state: Manifest | None) -> None:
+    def create(self, place: LakeName, columns: str, state: Manifest | None) -> None:
         properties = PROPERTIES if state is None else {**PROPERTIES, **STAGED, STATE: state.text()}
         self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{statements.quoted(place.schema)}")
         self._spark.sql(
             f"CREATE TABLE IF NOT EXISTS {self.name(place)} ({columns}) USING iceberg TBLPROPERTIES ({statements.listed(properties)})"
         )
 
-    def adopt(self, place: TableName) -> None:
+    def take_over(self, place: LakeName) -> None:
         self._spark.sql(f"ALTER TABLE {self.name(place)} SET TBLPROPERTIES ({statements.listed(STAGED)})")
 
-    def name(self, place: TableName) -> str:
+    def name(self, place: LakeName) -> str:
         return f"{CATALOG}.{statements.quoted(place.schema)}.{statements.quoted(place.table)}"
 
-    def at(self, place: TableName, found: TableVersion) -> str:
+    def at(self, place: LakeName, found: TableVersion) -> str:
         return self.name(place) + ("" if found.version is None else f" VERSION AS OF {found.version}")
 
-    def identify(self, place: TableName, found: TableVersion, names: tuple[str, ...]) -> None:
+    def identify(self, place: LakeName, found: TableVersion, names: tuple[str, ...]) -> None:
         """Sets the identifier fields, which have to be required and cannot be floating-point numbers: a key with such a column
         has none. Neither the snapshot nor the sink's state changes."""
         table = self._catalog.loadTable(self._id(place))
@@ -244,13 +244,13 @@ class IcebergTables:
             identifiers.add(name)
         update.setIdentifierFields(identifiers).commit()
 
-    def _has_nulls(self, place: TableName, names: tuple[str, ...]) -> bool:
+    def _has_nulls(self, place: LakeName, names: tuple[str, ...]) -> bool:
         where = " OR ".join(f"{statements.quoted(name)} IS NULL" for name in names)
         return bool(self._spark.sql(f"SELECT 1 FROM {self.name(place)} WHERE {where} LIMIT 1").take(1))
 
     # -- commits ------------------------------------------------------------------------------------------------------
 
-    def commit(self, place: TableName, found: TableVersion, statement: str, state: Manifest) -> Any:
+    def commit(self, place: LakeName, found: TableVersion, statement: str, state: Manifest) -> Any:
         mark = uuid.uuid4().hex
         if statement:
             self._spark.conf.set(WAP, mark)
@@ -267,7 +267,7 @@ class IcebergTables:
         self._publish(place, table, found, made, state.text())
         return (staged or made).snapshotId()
 
-    def _publish(self, place: TableName, table: Any, found: TableVersion, snapshot: Any, note: str) -> None:
+    def _publish(self, place: LakeName, table: Any, found: TableVersion, snapshot: Any, note: str) -> None:
         """The catalog exchanges what is there for what we make of it, or refuses."""
         operations = table.operations()
         base = operations.current()
@@ -299,7 +299,7 @@ class IcebergTables:
 
     # -- rows as files ------------------------------------------------------------------------------------------------
 
-    def writes_rows(self, place: TableName, found: TableVersion, schema: pa.Schema) -> bool:
+    def writes_rows(self, place: LakeName, found: TableVersion, schema: pa.Schema) -> bool:
         table, rows = self._loaded.get(place), self._rows
         if not self._by_files or table is None or rows is None:
             return False
@@ -317,7 +317,7 @@ class IcebergTables:
         self._forms[place] = form
         return True
 
-    def _files(self, place: TableName, found: TableVersion, form: TableForm) -> TableFiles:
+    def _files(self, place: LakeName, found: TableVersion, form: TableForm) -> TableFiles:
         assert self._rows is not None
         table = self._loaded[place]
         now = table.currentSnapshot()
@@ -327,7 +327,7 @@ class IcebergTables:
 
     def current(
         self,
-        place: TableName,
+        place: LakeName,
         found: TableVersion,
         schema: pa.Schema,
         keys: pa.Array,
@@ -337,7 +337,7 @@ class IcebergTables:
         form = self._forms[place]
         return rows_under(self._files(place, found, form), form.columns, schema, WantedRows(keys, names, needed))
 
-    def commit_rows(self, place: TableName, found: TableVersion, change: RowChange, state: Manifest | None) -> Any:
+    def commit_rows(self, place: LakeName, found: TableVersion, change: RowChange, state: Manifest | None) -> Any:
         assert self._rows is not None
         rows, table, form = self._rows, self._loaded[place], self._forms[place]
         if state is None:
@@ -360,7 +360,7 @@ class IcebergTables:
         note = state.text()
         return self._merge_files(place, replace(found, version=version, note=note), files)
 
-    def _merge_files(self, place: TableName, found: TableVersion, files: TableFiles) -> Any:
+    def _merge_files(self, place: LakeName, found: TableVersion, files: TableFiles) -> Any:
         """Makes a few files of many. Nothing depends on it: where it fails a later batch tries again."""
         assert self._rows is not None
         table, version = self._loaded[place], found.version
@@ -379,7 +379,7 @@ class IcebergTables:
 
     # -- maintenance --------------------------------------------------------------------------------------------------
 
-    def size(self, place: TableName) -> TableSize | None:
+    def size(self, place: LakeName) -> TableSize | None:
         table = self._load(place)
         snapshot = None if table is None else table.currentSnapshot()
         if snapshot is None:
@@ -388,7 +388,7 @@ class IcebergTables:
         files, size, deletes = (told.get(name) for name in _TOTALS)
         return None if files is None or size is None else TableSize(int(files), int(size), int(deletes or 0))
 
-    def file_views(self, place: TableName, found: TableVersion, schema: pa.Schema) -> Sequence[DataFileView] | None:
+    def file_views(self, place: LakeName, found: TableVersion, schema: pa.Schema) -> Sequence[DataFileView] | None:
         if not self.writes_rows(place, found, schema):
             return None
         try:
@@ -400,7 +400,7 @@ class IcebergTables:
             for number, file in known.files.items()
         ]
 
-    def rewrite(self, place: TableName, files: Sequence[DataFileView], schema: pa.Schema) -> FileRewrite | None:
+    def rewrite(self, place: LakeName, files: Sequence[DataFileView], schema: pa.Schema) -> FileRewrite | None:
         assert self._rows is not None
         form, store = self._forms[place], self._rows.storage
         with file_errors():
@@ -413,7 +413,7 @@ class IcebergTables:
         own = rows.select([name for name in (KEY, form.position) if name and name in rows.column_names])
         return FileRewrite(taken, written.data.bytes if written.data else 0, (form, own, written))
 
-    def commit_rewrite(self, place: TableName, found: TableVersion, schema: pa.Schema, done: FileRewrite) -> Any:
+    def commit_rewrite(self, place: LakeName, found: TableVersion, schema: pa.Schema, done: FileRewrite) -> Any:
         assert self._rows is not None
         form, own, written = done.made
         try:
@@ -450,7 +450,7 @@ class IcebergTables:
         self._rows.merged(place, files, MergedFiles(numbers, own, written, snapshot))
         return version
 
-    def tend(self, place: TableName, goal: ExpiryGoal = BY_PROPERTIES, kept: Collection[Any] = ()) -> int:
+    def tend(self, place: LakeName, goal: ExpiryGoal = BY_PROPERTIES, kept: Collection[Any] = ()) -> int:
         """Expires snapshots, with the files that they alone need."""
         table = self._load(place)
         if table is None:
@@ -465,7 +465,7 @@ class IcebergTables:
         hit("maintenance.after_expiry")
         return wanted.count
 
-    def remove_orphans(self, place: TableName, older_s: float, goal: ExpiryGoal, kept: Collection[Any]) -> int:
+    def remove_orphans(self, place: LakeName, older_s: float, goal: ExpiryGoal, kept: Collection[Any]) -> int:
         """Snapshots that are there are those that readers need, so `goal` and `kept` say nothing more."""
         assert self._rows is not None
         table = self._load(place)
@@ -494,6 +494,6 @@ def _staged(table: Any, mark: str) -> Any:
     return None
 
 
-def _require_parent(place: TableName, snapshot: Any, found: TableVersion) -> None:
+def _require_parent(place: LakeName, snapshot: Any, found: TableVersion) -> None:
     if snapshot.parentId() != found.version:
         raise moved(place)

@@ -15,7 +15,7 @@ from cdcworker.connectors.warehouses.lake.iceberg_parquet import (
     read_deletes,
     read_rows,
 )
-from cdcworker.connectors.warehouses.lake.tables import FoundRows, TableName
+from cdcworker.connectors.warehouses.lake.tables import FoundRows, LakeName
 from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.table_files.key_index import INDEX_BYTES_MAX, IndexMemory
 from cdcworker.connectors.warehouses.table_files.live_files import GONE_SHARE_MAX, LiveFiles, WantedRows
@@ -114,19 +114,19 @@ class FilesCache:
     def __init__(self, bytes_max: int = INDEX_BYTES_MAX) -> None:
         """`bytes_max`: of the indexes of all tables."""
         self.memory = IndexMemory(bytes_max)
-        self._tables: dict[TableName, TableFiles] = {}
+        self._tables: dict[LakeName, TableFiles] = {}
         self._lock = threading.Lock()
 
-    def get(self, place: TableName, uuid: str) -> TableFiles | None:
+    def get(self, place: LakeName, uuid: str) -> TableFiles | None:
         with self._lock:
             found = self._tables.get(place)
             return found if found is not None and found.uuid == uuid else None
 
-    def put(self, place: TableName, files: TableFiles) -> None:
+    def put(self, place: LakeName, files: TableFiles) -> None:
         with self._lock:
             self._tables[place] = files
 
-    def drop(self, place: TableName) -> None:
+    def drop(self, place: LakeName) -> None:
         with self._lock:
             self._tables.pop(place, None)
 

@@ -29,7 +29,7 @@ from cdcworker.connectors.warehouses.lake.iceberg_parquet import (
     write_rows,
 )
 from cdcworker.connectors.warehouses.lake.table_places import TablePlaces
-from cdcworker.connectors.warehouses.lake.tables import RowChange, TableName
+from cdcworker.connectors.warehouses.lake.tables import LakeName, RowChange
 from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.table_files.key_index import by_file
 from cdcworker.schemas.errors import CdcError
@@ -134,7 +134,7 @@ class IcebergRows:
         columns = columns_of(json.loads(self._schemas.toJson(table.schema())))
         return None if columns is None else TableForm(tuple(columns), codec)
 
-    def files(self, place: TableName, table: Any, version: Any, form: TableForm) -> TableFiles:
+    def files(self, place: LakeName, table: Any, version: Any, form: TableForm) -> TableFiles:
         """Returns the files of the snapshot `version`, which is the table's current one. UnfitFile where they are not ours to
         read."""
         identity = str(table.operations().current().uuid())
@@ -311,13 +311,13 @@ class IcebergRows:
         written.own_gone = np.zeros(written.data.rows, np.bool_)
         written.own_gone[rows] = True
 
-    def merged(self, place: TableName, files: TableFiles, done: MergedFiles) -> None:
+    def merged(self, place: LakeName, files: TableFiles, done: MergedFiles) -> None:
         """Takes over what a merge of files has changed."""
         for number in done.numbers:
             files.remove(number)
         self.committed(place, files, done.snapshot.snapshotId(), done.written, done.rows)
 
-    def append(self, place: TableName, table: Any, form: TableForm, version: Any, rows: pa.Table) -> Any:
+    def append(self, place: LakeName, table: Any, form: TableForm, version: Any, rows: pa.Table) -> Any:
         """Adds rows to a table of the sink's own, whatever others do to it meanwhile, and returns its version after that."""
         written = self.write(table, form, None, RowChange(rows))
         if written.data is None:
@@ -333,7 +333,7 @@ class IcebergRows:
         return self._content.fromJson(self._mapper.readTree(json.dumps(entry)), table.spec())
 
     def committed(
-        self, place: TableName, files: TableFiles, version: Any, written: WrittenFiles, rows: pa.Table
+        self, place: LakeName, files: TableFiles, version: Any, written: WrittenFiles, rows: pa.Table
     ) -> None:
         """Takes over what a commit has changed."""
         for number, gone in written.gone.items():
@@ -346,5 +346,5 @@ class IcebergRows:
         files.version = version
         self._cache.put(place, files)
 
-    def forget(self, place: TableName) -> None:
+    def forget(self, place: LakeName) -> None:
         self._cache.drop(place)

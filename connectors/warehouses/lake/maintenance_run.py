@@ -22,11 +22,11 @@ from cdcworker.connectors.sink_errors import (
 from cdcworker.connectors.warehouses.lake.claimed_tables import ClaimedTables, ThreadView
 from cdcworker.connectors.warehouses.lake.file_faults import is_broken, translated
 from cdcworker.connectors.warehouses.lake.maintenance.plan import CompactionBudget, FileSize, groups_of
-from cdcworker.connectors.warehouses.lake.maintenance.policy import MaintenancePolicy, Window
+from cdcworker.connectors.warehouses.lake.maintenance.policy import MaintenancePolicy, MaintenanceWindow
 from cdcworker.connectors.warehouses.lake.maintenance.rewrite import DataFileView
 from cdcworker.connectors.warehouses.lake.maintenance.snapshots import ExpiryGoal, TableSize
 from cdcworker.connectors.warehouses.lake.side_tables import tombstone_schema, tombstones_place
-from cdcworker.connectors.warehouses.lake.tables import CompactsFiles, RemovesOrphans, TableName, TableVersion
+from cdcworker.connectors.warehouses.lake.tables import CompactsFiles, LakeName, RemovesOrphans, TableVersion
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class LakeMaintenance:
         self._sink = sink
         self._large: set[str] = set()
         """Names of files that do not fit into memory."""
-        self._tended: dict[TableName, int] = {}
+        self._tended: dict[LakeName, int] = {}
         """The number of the state that a table had when its tombstones were pruned."""
         self._view: ThreadView | None = None
         self._next = ""
@@ -107,7 +107,7 @@ class LakeMaintenance:
     def maintain(self, stopping: Callable[[], bool], *, at_once: bool = False) -> Mapping[str, Any] | None:
         there, policy = self._writer.maintained(), self._policy
         if at_once:
-            policy = replace(policy, window=Window())
+            policy = replace(policy, window=MaintenanceWindow())
         if not there or not is_open(policy):
             return None
         with translated({"sink": self._sink}):
@@ -127,7 +127,7 @@ class MaintenanceRun:
         view: ThreadView,
         sink: str,
         large: set[str],
-        tended: dict[TableName, int],
+        tended: dict[LakeName, int],
     ) -> None:
         self._writer = writer
         self._policy = policy
@@ -141,7 +141,7 @@ class MaintenanceRun:
         self._stopping: Callable[[], bool] = lambda: False
         self.result = MaintenanceResult(time.time_ns() // 1_000_000)
 
-    def all(self, there: Mapping[str, TableName], first: str, stopping: Callable[[], bool]) -> str:
+    def all(self, there: Mapping[str, LakeName], first: str, stopping: Callable[[], bool]) -> str:
         """Maintains the tables, one after the other from the topic `first` on, until all had their turn or it is to stop. What
         fails for one is noted, and the others go on. Returns the topic that is the next one: one that had no turn, or the
         first for which too little was left of what a run may read; empty: there is none."""
@@ -165,7 +165,7 @@ class MaintenanceRun:
         return left or short
 
     @contextlib.contextmanager
-    def _noted(self, place: TableName) -> Iterator[None]:
+    def _noted(self, place: LakeName) -> Iterator[None]:
         name = ".".join(place)
         try:
             with translated({"sink": self._sink, "table": name}):
@@ -177,7 +177,7 @@ class MaintenanceRun:
             self.result.errors[name] = error.code
             log.warning("a table was not maintained table=%s code=%s error=%s", name, error.code, error.message)
 
-    def _table(self, topic: str, place: TableName) -> None:
+    def _table(self, topic: str, place: LakeName) -> None:
         policy, result, name = self._policy, self.result, ".".join(place)
         before = self._size(place)
         if before is not None:
@@ -192,12 +192,12 @@ class MaintenanceRun:
         if after is not None:
             result.after[name] = after
 
-    def _size(self, place: TableName) -> TableSize | None:
+    def _size(self, place: LakeName) -> TableSize | None:
         return self._tables.size(place) if isinstance(self._tables, CompactsFiles) else None
 
     # -- compaction ---------------------------------------------------------------------------------------------------
 
-    def _compact(self, topic: str, place: TableName) -> None:
+    def _compact(self, topic: str, place: LakeName) -> None:
         found = self._writer.owned(self._tables, topic, place)
         if found is None or found.state is None or found.state.arrow is None:
             return
@@ -254,7 +254,7 @@ class MaintenanceRun:
 
     # -- expiry -------------------------------------------------------------------------------------------------------
 
-    def _expire(self, topic: str, place: TableName) -> int:
+    def _expire(self, topic: str, place: LakeName) -> int:
         with self._writer.alone(place):
             found = self._writer.owned(self._tables, topic, place)
             if found is None or found.state is None:
@@ -274,13 +274,13 @@ class MaintenanceRun:
                 self._writer.moved_on(topic, after.version)
             return count
 
-    def _expire_shared(self, place: TableName) -> int:
+    def _expire_shared(self, place: LakeName) -> int:
         with self._writer.alone(place):
             if self._tables.load(place) is None:
                 return 0
             return self._tables.tend(place, ExpiryGoal(self._policy.age_s, self._policy.kept_min))
 
-    def _remove_orphans(self, topic: str, place: TableName) -> int:
+    def _remove_orphans(self, topic: str, place: LakeName) -> int:
         tables, policy = self._tables, self._policy
         if not isinstance(tables, RemovesOrphans) or self._writer.owned(tables, topic, place) is None:
             return 0
@@ -298,8 +298,8 @@ class _Compacted:
     """A table that is compacted: that of a topic, or one beside it, whose `owner` is the topic's."""
 
     topic: str
-    owner: TableName
-    place: TableName
+    owner: LakeName
+    place: LakeName
     schema: pa.Schema
 
 

@@ -15,7 +15,7 @@ from cdcworker.connectors.warehouses import merge, target_columns
 from cdcworker.connectors.warehouses.dead_letters import headers_text
 from cdcworker.connectors.warehouses.lake import statements
 from cdcworker.connectors.warehouses.lake.affected_rows import StagedFiles, read_arrow
-from cdcworker.connectors.warehouses.lake.tables import RowChange, TableName, WritesRowFiles
+from cdcworker.connectors.warehouses.lake.tables import LakeName, RowChange, WritesRowFiles
 from cdcworker.connectors.warehouses.row_versions import packed_ends
 from cdcworker.connectors.warehouses.row_versions.timeline import ALL, empty_ends
 
@@ -36,13 +36,13 @@ class SideTables:
     def __init__(self, tables: LakeTables, sink: str) -> None:
         self._tables = tables
         self._sink = sink
-        self._there: set[TableName] = set()
-        self._found: dict[TableName, TableVersion] = {}
+        self._there: set[LakeName] = set()
+        self._found: dict[LakeName, TableVersion] = {}
         """Tables of tombstones that take files, as they were found for the batch that is being applied."""
 
     # -- tombstones -------------------------------------------------------------------------------------------------------
 
-    def tombstones(self, session: SparkSession, place: TableName, keys: str, schema: pa.Schema, some: bool) -> pa.Table:
+    def tombstones(self, session: SparkSession, place: LakeName, keys: str, schema: pa.Schema, some: bool) -> pa.Table:
         """Returns the tombstones of the keys in a view, in the form of `merge`; for a table of versions the ends of those."""
         if not some:
             return _no_tombstones(schema)
@@ -53,7 +53,7 @@ class SideTables:
         found = read_arrow(session, f"SELECT g.* FROM {table} g LEFT SEMI JOIN {keys} k ON {same}")
         return _tombstones(found, schema)
 
-    def find_tombstones(self, place: TableName, keys: pa.Array, schema: pa.Schema, some: bool) -> pa.Table | None:
+    def find_tombstones(self, place: LakeName, keys: pa.Array, schema: pa.Schema, some: bool) -> pa.Table | None:
         """Returns the same without a job of Spark's; None where their table cannot be read so."""
         tables, side, form = self._tables, tombstones_place(place), tombstone_schema()
         self._found.pop(side, None)
@@ -65,7 +65,7 @@ class SideTables:
         self._found[side] = found
         return _tombstones(tables.current(side, found, form, keys, (ROW,)).rows, schema)
 
-    def add_tombstones(self, session: SparkSession, place: TableName, tombstones: pa.Table, stage: StagedFiles) -> bool:
+    def add_tombstones(self, session: SparkSession, place: LakeName, tombstones: pa.Table, stage: StagedFiles) -> bool:
         """Stores the tombstones of a batch; returns whether it had any."""
         if not tombstones.num_rows:
             return False
@@ -73,13 +73,13 @@ class SideTables:
         self._append(session, tombstones_place(place), rows, stage, ())
         return True
 
-    def tend(self, session: SparkSession, place: TableName, state: Manifest) -> None:
+    def tend(self, session: SparkSession, place: LakeName, state: Manifest) -> None:
         """Prunes tombstones, unless the topic has dead letters: one that is applied again may be older than all
         tombstones."""
         if state.tombstones and state.applied and not self.has_letters(session, state.topic):
             self.prune(session, place, min(at for at, _ in state.applied.values()))
 
-    def prune(self, session: SparkSession, place: TableName, least: str) -> None:
+    def prune(self, session: SparkSession, place: LakeName, least: str) -> None:
         """Deletes tombstones before the position `least` (hexadecimal): no row that is still to come is older."""
         side = tombstones_place(place)
         older = f"{statements.quoted(POSITION)} < X'{least}'"
@@ -131,7 +131,7 @@ class SideTables:
     # -- both ---------------------------------------------------------------------------------------------------------
 
     def _append(
-        self, session: SparkSession, place: TableName, rows: pa.Table, stage: StagedFiles, unique: Sequence[str]
+        self, session: SparkSession, place: LakeName, rows: pa.Table, stage: StagedFiles, unique: Sequence[str]
     ) -> None:
         if place not in self._there:
             self._tables.create(place, statements.definition(rows.schema), None)
@@ -156,7 +156,7 @@ class SideTables:
         else:
             session.sql(f"INSERT INTO {target} ({names}) SELECT {names} FROM {source}")
 
-    def _added(self, place: TableName, rows: pa.Table) -> bool:
+    def _added(self, place: LakeName, rows: pa.Table) -> bool:
         """Adds rows as a file, where the table takes that."""
         tables, found = self._tables, self._found.pop(place, None)
         if not isinstance(tables, WritesRowFiles):
@@ -169,13 +169,13 @@ class SideTables:
         return True
 
 
-def letters_place() -> TableName:
-    return TableName(OWN, LETTERS)
+def letters_place() -> LakeName:
+    return LakeName(OWN, LETTERS)
 
 
-def tombstones_place(place: TableName) -> TableName:
+def tombstones_place(place: LakeName) -> LakeName:
     """Returns the name of the table that holds the tombstones of another one."""
-    return TableName(OWN, f"graves_{place.schema}~2e{place.table}")
+    return LakeName(OWN, f"graves_{place.schema}~2e{place.table}")
 
 
 def tombstone_schema() -> pa.Schema:

@@ -27,7 +27,7 @@ from cdcworker.connectors.verify.lake_texts import LAKE, TEXTS
 from cdcworker.connectors.verify.plan import ComparisonPlan, Key, SideTable
 from cdcworker.connectors.verify.sql import KeySpan
 from cdcworker.connectors.warehouses.lake.statements import plain_name
-from cdcworker.connectors.warehouses.lake.tables import TableName, TableVersion, Work
+from cdcworker.connectors.warehouses.lake.tables import LakeName, TableVersion, Work
 from cdcworker.connectors.warehouses.target_columns import position_of
 from cdcworker.schemas.errors import CdcError
 
@@ -41,12 +41,12 @@ ROWS: Final = "k array<string>, h string, v string, c array<string>"
 class LakeReader(Protocol):
     """What is read: a sink's `LakeWriter` with a session, which writes nothing, or the files of a Parquet warehouse."""
 
-    def place(self, schema: str, table: str) -> TableName: ...
+    def place(self, schema: str, table: str) -> LakeName: ...
 
-    def found(self) -> Iterable[tuple[TableName, TableVersion]]: ...
+    def found(self) -> Iterable[tuple[LakeName, TableVersion]]: ...
 
     def read(
-        self, place: TableName, found: TableVersion, names: Sequence[str], work: Work, columns: str
+        self, place: LakeName, found: TableVersion, names: Sequence[str], work: Work, columns: str
     ) -> pa.Table: ...
 
     def close(self) -> None: ...
@@ -59,7 +59,7 @@ class LakeTarget:
     def __init__(self, writer: LakeReader, sink: str) -> None:
         self._writer = writer
         self._sink = sink
-        self._found: dict[TableName, TableVersion] = {}
+        self._found: dict[LakeName, TableVersion] = {}
 
     def prepare(self, limits: VerifyLimits) -> None:
         """One task at a time: it is one core of Spark that compares."""

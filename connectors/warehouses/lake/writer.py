@@ -31,9 +31,9 @@ from cdcworker.connectors.warehouses.lake.side_tables import OWN, SideTables
 from cdcworker.connectors.warehouses.lake.tables import (
     CommitsToStore,
     IdentifiesRows,
+    LakeName,
     LakeTables,
     RowChange,
-    TableName,
     TableVersion,
     Work,
     WritesRowFiles,
@@ -82,7 +82,7 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
         self._schema = schema
         self._output = output or target_columns.OutputForm()
         self._epoch: Epoch = (0, 0)
-        self._places: dict[str, TableName] = {}
+        self._places: dict[str, LakeName] = {}
         self._states: dict[str, Manifest] = {}
         self._versions: dict[str, Any] = {}
         self._seen: set[str] = set()
@@ -148,7 +148,7 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
                 self._places[state.topic], self._states[state.topic] = place, state
                 older += [(state.topic, place)] if state.epoch < self._epoch else []
             self._faults.missing(self._seen.intersection(topics) - self._states.keys())
-            raised = self._parallel.each(self, lambda writer, item: writer._raise(*item), older)
+            raised = self._parallel.run_all(self, lambda writer, item: writer._raise(*item), older)
             self._states.update({state.topic: state for state in raised})
             self._seen.update(self._states)
             self._claimed = True
@@ -170,7 +170,7 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
         work = refusals.held(lambda writer, topic: writer._topic(topic, topics[topic], batch))
         with self._translated():
             self._side.add_dead_letters(self._spark(), batch.dead, self._stage)
-            found = self._parallel.each(self, work, list(topics))
+            found = self._parallel.run_all(self, work, list(topics))
             orphans = dict(zip(topics, found, strict=True))
         done = {topic: count for topic, count in orphans.items() if count is not None}
         for topic, count in done.items():
@@ -186,15 +186,15 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
             found = self._tables.load(place)
             return None if found is None else read_place(session, self._tables, place, found)
 
-    def place(self, schema: str, table: str) -> TableName:
-        return TableName(statements.stored_name(schema), statements.stored_name(table))
+    def place(self, schema: str, table: str) -> LakeName:
+        return LakeName(statements.stored_name(schema), statements.stored_name(table))
 
-    def found(self) -> list[tuple[TableName, TableVersion]]:
+    def found(self) -> list[tuple[LakeName, TableVersion]]:
         """The sink's tables as they are now."""
         with self._translated():
             return list(self._mine())
 
-    def read(self, place: TableName, found: TableVersion, names: Sequence[str], work: Work, columns: str) -> pa.Table:
+    def read(self, place: LakeName, found: TableVersion, names: Sequence[str], work: Work, columns: str) -> pa.Table:
         """Returns what `work` makes, in Spark's processes, of a table's rows as they were found; those marked as
         deleted are none, nor are versions that have ended."""
         listed = ", ".join(map(statements.quoted, names))
@@ -241,17 +241,17 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
             self._tables.open(self._session)
         return self._session
 
-    def _mine(self, topics: Sequence[str] | None = None) -> Iterator[tuple[TableName, TableVersion]]:
+    def _mine(self, topics: Sequence[str] | None = None) -> Iterator[tuple[LakeName, TableVersion]]:
         """Without `topics` one whose files are broken is an error whosesoever it is."""
         self._spark()
         places = [place for place in self._tables.places() if place.schema != OWN]
         wanted = None if topics is None else {self._place(topic, (), keep=False): topic for topic in topics}
-        loaded = self._parallel.each(self, lambda writer, place: writer._load(place, wanted), places)
+        loaded = self._parallel.run_all(self, lambda writer, place: writer._load(place, wanted), places)
         for place, found in zip(places, loaded, strict=True):
             if found is not None and found.state is not None and found.state.sink == self._sink:
                 yield place, found
 
-    def _load(self, place: TableName, wanted: Mapping[TableName, str] | None = None) -> TableVersion | None:
+    def _load(self, place: LakeName, wanted: Mapping[LakeName, str] | None = None) -> TableVersion | None:
         with self._at(place):
             try:
                 with self._faults.of(wanted[place], place) if wanted and place in wanted else contextlib.nullcontext():
@@ -264,15 +264,15 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
                 self._faults.aside(place, exc)
                 return None
 
-    def _place(self, topic: str, path: Sequence[str], keep: bool = True) -> TableName:
+    def _place(self, topic: str, path: Sequence[str], keep: bool = True) -> LakeName:
         found = self._places.get(topic) or self.place(*target_columns.place_of(topic, path, self._schema))
         return self._places.setdefault(topic, found) if keep else found
 
-    def _raise(self, topic: str, place: TableName) -> Manifest:
+    def _raise(self, topic: str, place: LakeName) -> Manifest:
         with self._at(place):
             return self._raised(topic, place)
 
-    def _raised(self, topic: str, place: TableName) -> Manifest:
+    def _raised(self, topic: str, place: LakeName) -> Manifest:
         """Raises the table's epoch: from now on no writer with an older one commits."""
         for left in reversed(range(TRIES)):
             try:
@@ -291,10 +291,10 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
         raise CdcError(FENCED, "a newer task applies this topic", where={"table": ".".join(place)})
 
     @contextlib.contextmanager
-    def _at(self, place: TableName) -> Iterator[None]:
+    def _at(self, place: LakeName) -> Iterator[None]:
         """One table of several: who waits for them hears of it, and what fails says which it was."""
         name = ".".join(place)
-        with self._under_way.one(name), self._translated(table=name):
+        with self._under_way.writing(name), self._translated(table=name):
             yield
 
     def _translated(self, **where: str) -> contextlib.AbstractContextManager[None]:
@@ -308,7 +308,7 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
         with self._at(place), self.alone(place):
             return self._tried(topic, place, parts, batch)
 
-    def _tried(self, topic: str, place: TableName, parts: Sequence[TableBatch], batch: SinkBatch) -> int | None:
+    def _tried(self, topic: str, place: LakeName, parts: Sequence[TableBatch], batch: SinkBatch) -> int | None:
         for left in reversed(range(TRIES)):
             with self._faults.of(topic, place):
                 found = self._found(topic, place)
@@ -339,7 +339,7 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
             return orphans
         return None
 
-    def _found(self, topic: str, place: TableName) -> TableVersion:
+    def _found(self, topic: str, place: LakeName) -> TableVersion:
         """The table, ours and as we left it; made when there is none."""
         found = self._tables.load(place)
         if found is None and topic in self._seen:
@@ -354,7 +354,7 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
             if not found.empty:
                 where = {"topic": topic, "table": ".".join(place)}
                 raise CdcError(TARGET_COLLISION, "a table with rows is there that no sink has made", where=where)
-            self._tables.adopt(place)
+            self._tables.take_over(place)
             found.state = Manifest(self._sink, topic, self._epoch)
         state, known = found.state, self._states.get(topic)
         if (state.sink, state.topic) != (self._sink, topic):
@@ -371,7 +371,7 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
     def _write(
         self,
         session: SparkSession,
-        place: TableName,
+        place: LakeName,
         found: TableVersion,
         parts: Sequence[TableBatch],
         batch: SinkBatch,
@@ -414,7 +414,7 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
         return made, orphans
 
     def _identify(
-        self, place: TableName, found: TableVersion, topic: str, key: tuple[str, ...], parts: Sequence[TableBatch]
+        self, place: LakeName, found: TableVersion, topic: str, key: tuple[str, ...], parts: Sequence[TableBatch]
     ) -> None:
         """Tells a table its key once, and again where a row without a value in it comes: `message.key.columns` may name a
         column that takes NULL."""
@@ -434,11 +434,11 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
         """Called before the first step that others can see."""
 
     def _shaped(
-        self, session: SparkSession, place: TableName, found: TableVersion, schema: pa.Schema, where: Where
+        self, session: SparkSession, place: LakeName, found: TableVersion, schema: pa.Schema, where: Where
     ) -> TableVersion:
         return shaped(session, self._tables, place, found, schema, where)
 
-    def _merged(self, session: SparkSession, place: TableName, found: TableVersion, work: AffectedRows) -> AppliedRows:
+    def _merged(self, session: SparkSession, place: LakeName, found: TableVersion, work: AffectedRows) -> AppliedRows:
         """Rows under the keys of the batch come here and are merged."""
         state = found.state
         assert state is not None
@@ -450,7 +450,7 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
         rows = work.current(session, "" if found.empty else self._tables.name(place), view)
         return work.merge(rows, self._side.tombstones(session, place, view, work.schema, bool(state.tombstones)))
 
-    def _files(self, place: TableName, found: TableVersion, work: AffectedRows) -> WritesRowFiles | None:
+    def _files(self, place: LakeName, found: TableVersion, work: AffectedRows) -> WritesRowFiles | None:
         """The tables, where they take the rows of this batch as files; None: Spark writes them."""
         tables = self._tables
         if not isinstance(tables, WritesRowFiles) or not work.by_key:
@@ -458,7 +458,7 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
         return tables if tables.writes_rows(place, found, work.schema) else None
 
     def _merged_in_files(
-        self, place: TableName, found: TableVersion, work: AffectedRows, keys: Sequence[bytes]
+        self, place: LakeName, found: TableVersion, work: AffectedRows, keys: Sequence[bytes]
     ) -> AppliedRows | None:
         """Rows under the keys are looked up and merged without a job of Spark's; None: that cannot be done here."""
         import pyarrow as pa
@@ -474,21 +474,21 @@ class LakeWriter(RecreatedTopics, ClaimedTables):
         rows = files.current(place, found, work.schema, wanted, work.read_columns(), work.needed())
         return work.merge(rows.rows, tombstones, rows.places)
 
-    def _step(self, session: SparkSession, place: TableName, work: AffectedRows, done: AppliedRows) -> str | RowChange:
+    def _step(self, session: SparkSession, place: LakeName, work: AffectedRows, done: AppliedRows) -> str | RowChange:
         """What the commit does to the rows: a statement, or files."""
         if done.places is not None:
             return work.change(done)
         return work.statement(session, self._stage, self._tables.name(place), done)
 
     def _appended(
-        self, session: SparkSession, place: TableName, found: TableVersion, work: AffectedRows
+        self, session: SparkSession, place: LakeName, found: TableVersion, work: AffectedRows
     ) -> str | RowChange:
         """The same for a table without a key, or a change log."""
         if self._files(place, found, work) is not None:
             return RowChange(work.appended())
         return work.append(session, self._stage, self._tables.name(place))
 
-    def _committed(self, place: TableName, found: TableVersion, step: str | RowChange, state: Manifest) -> Any:
+    def _committed(self, place: LakeName, found: TableVersion, step: str | RowChange, state: Manifest) -> Any:
         if isinstance(step, str):
             return self._tables.commit(place, found, step, state)
         assert isinstance(self._tables, WritesRowFiles)

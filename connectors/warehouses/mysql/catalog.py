@@ -44,7 +44,7 @@ from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
     from cdcworker.connectors.warehouses.mysql.found_tables import FoundTable
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class TargetCatalog:
         """Returns whether a topic's table is known from an earlier batch: somebody may have changed it since."""
         return topic in self._prepared and topic not in self._looked
 
-    def prepare(self, connection: Connection, batch: TableBatch) -> None:
+    def prepare(self, connection: MySqlConnection, batch: TableBatch) -> None:
         """Makes the table ready to take the batch: created, or with columns added and widened."""
         known = self._prepared.get(batch.table)
         if known is not None and (batch.bare or known.is_of(batch)):
@@ -119,7 +119,7 @@ class TargetCatalog:
         columns = tuple(column for column in catalog.columns_of(batch) if column.name in known.target.types)
         return replace(known.target, columns=columns), batch
 
-    def look(self, connection: Connection, batch: TableBatch) -> None:
+    def look(self, connection: MySqlConnection, batch: TableBatch) -> None:
         """Finds the table for a batch without altering anything: columns that it lacks are left out."""
         with catalog.of_topic(batch):
             target = self._wanted(connection, batch)
@@ -140,7 +140,7 @@ class TargetCatalog:
 
     # -- one shape ----------------------------------------------------------------------------------------------------
 
-    def _prepare(self, connection: Connection, batch: TableBatch) -> None:
+    def _prepare(self, connection: MySqlConnection, batch: TableBatch) -> None:
         target = self._wanted(connection, batch)
         place = (self._ledger.sink, batch.table)
         found = found_tables.find(connection, target.schema, target.table)
@@ -163,7 +163,7 @@ class TargetCatalog:
         self._looked.add(batch.table)
 
     def _recovered(
-        self, connection: Connection, target: statements.TargetTable, place: tuple[str, str], found: FoundTable
+        self, connection: MySqlConnection, target: statements.TargetTable, place: tuple[str, str], found: FoundTable
     ) -> FoundTable:
         """Ends a change of names that was begun, once nobody is about it any more; returns the table as it then stands."""
         if not column_changes.is_begun(connection, place):
@@ -176,7 +176,7 @@ class TargetCatalog:
             column_changes.recover(connection, place, now)
         return now
 
-    def _wanted(self, connection: Connection, batch: TableBatch) -> statements.TargetTable:
+    def _wanted(self, connection: MySqlConnection, batch: TableBatch) -> statements.TargetTable:
         """Returns the table as the batch alone would have it."""
         schema, table = self._place(connection, batch)
         columns, key = catalog.columns_of(batch), catalog.key_of(batch)
@@ -203,7 +203,7 @@ class TargetCatalog:
         )
         return target
 
-    def _standing(self, connection: Connection, batch: TableBatch) -> None:
+    def _standing(self, connection: MySqlConnection, batch: TableBatch) -> None:
         """Finds the table for a batch that is bare, where there is one. Its key is named where there is one, not told."""
         place = self._place(connection, batch)
         found = found_tables.find(connection, *place)
@@ -233,7 +233,7 @@ class TargetCatalog:
     # -- columns ------------------------------------------------------------------------------------------------------
 
     def _follow(
-        self, connection: Connection, target: statements.TargetTable, found: FoundTable, batch: TableBatch
+        self, connection: MySqlConnection, target: statements.TargetTable, found: FoundTable, batch: TableBatch
     ) -> tuple[statements.TargetTable, FoundTable, Mapping[int, str], bool]:
         """Gives the table's columns the names and the types that the source has for them, and drops those that it dropped: in one ALTER
         TABLE. What of the batch the table takes, the table then, its names, and whether that holds for every batch in this shape."""
@@ -273,7 +273,7 @@ class TargetCatalog:
 
     def _changed(
         self,
-        connection: Connection,
+        connection: MySqlConnection,
         target: statements.TargetTable,
         clauses: Sequence[str],
         place: tuple[str, str],
@@ -349,7 +349,7 @@ class TargetCatalog:
 
     # -- tables -------------------------------------------------------------------------------------------------------
 
-    def _place(self, connection: Connection, batch: TableBatch) -> tuple[str, str]:
+    def _place(self, connection: MySqlConnection, batch: TableBatch) -> tuple[str, str]:
         place = catalog.target_place(batch, self._schema)
         if place[0].lower() in RESERVED:
             raise catalog.reserved(place, batch.table)
@@ -357,7 +357,7 @@ class TargetCatalog:
         catalog.own_place(self._owners, name, place, batch.table)
         return place
 
-    def _create(self, connection: Connection, target: statements.TargetTable) -> None:
+    def _create(self, connection: MySqlConnection, target: statements.TargetTable) -> None:
         query = "select count(*) from information_schema.schemata where schema_name = %s"
         found = connection.one(query, (target.schema,))
         if not found or not found[0]:
@@ -368,7 +368,7 @@ class TargetCatalog:
 
     @staticmethod
     def _alter(
-        connection: Connection, target: statements.TargetTable, clauses: Sequence[str], columns: Sequence[str]
+        connection: MySqlConnection, target: statements.TargetTable, clauses: Sequence[str], columns: Sequence[str]
     ) -> None:
         with _altering(target, columns):
             connection.do(f"alter table {target.name} {', '.join(clauses)}")

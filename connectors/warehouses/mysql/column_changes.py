@@ -15,7 +15,7 @@ from cdcworker.connectors.warehouses.mysql.connection import transaction
 from cdcworker.connectors.warehouses.sql.ledger import COLUMNS
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
     from cdcworker.connectors.warehouses.mysql.found_tables import FoundTable
 
 log = logging.getLogger(__name__)
@@ -35,12 +35,12 @@ class NameChange:
     renamed: Mapping[str, str | None] = field(default_factory=dict)
 
 
-def known(connection: Connection, place: Place) -> dict[int, str]:
+def known(connection: MySqlConnection, place: Place) -> dict[int, str]:
     """Returns the names of a topic's columns by the source's identity of them."""
     return dict(connection.ask(COLUMNS, place))
 
 
-def begin(connection: Connection, place: Place, change: NameChange) -> None:
+def begin(connection: MySqlConnection, place: Place, change: NameChange) -> None:
     """Writes down what an ALTER TABLE is to make of the names."""
     content = {"names": {str(id): name for id, name in change.names.items()}, "renamed": dict(change.renamed)}
     connection.do(
@@ -56,12 +56,12 @@ def of_deleted(found: FoundTable, held: Mapping[str, int], deleted: Collection[s
     return NameChange(order, {id: name for name, id in held.items() if name in order}, dict.fromkeys(deleted))
 
 
-def is_begun(connection: Connection, place: Place) -> bool:
+def is_begun(connection: MySqlConnection, place: Place) -> bool:
     """Returns whether a change was written down and has not ended."""
     return connection.one(f"select 1 from _cdcworker.column_change {_HERE}", place) is not None
 
 
-def recover(connection: Connection, place: Place, found: FoundTable) -> None:
+def recover(connection: MySqlConnection, place: Place, found: FoundTable) -> None:
     """Ends a change that a task began: it was made where the columns stand as they then do, and else was not."""
     row = connection.one(f"select columns_then, names_then from _cdcworker.column_change {_HERE}", place)
     if row is None:
@@ -74,7 +74,7 @@ def recover(connection: Connection, place: Place, found: FoundTable) -> None:
         connection.do(f"delete from _cdcworker.column_change {_HERE}", place)
 
 
-def end(connection: Connection, place: Place, change: NameChange) -> None:
+def end(connection: MySqlConnection, place: Place, change: NameChange) -> None:
     """Stores the names, in one step with the rows that wait for a new key: they follow their columns."""
     with transaction(connection):
         store(connection, place, change.names)
@@ -83,7 +83,7 @@ def end(connection: Connection, place: Place, change: NameChange) -> None:
         connection.do(f"delete from _cdcworker.column_change {_HERE}", place)
 
 
-def store(connection: Connection, place: Place, names: Mapping[int, str]) -> None:
+def store(connection: MySqlConnection, place: Place, names: Mapping[int, str]) -> None:
     connection.do(f"delete from _cdcworker.columns {_HERE}", place)
     for id, name in names.items():
         connection.do(
@@ -91,14 +91,14 @@ def store(connection: Connection, place: Place, names: Mapping[int, str]) -> Non
         )
 
 
-def forget(connection: Connection, place: Place) -> None:
+def forget(connection: MySqlConnection, place: Place) -> None:
     """Of a table that was there before and is no more."""
     with transaction(connection):
         for table in ("columns", "column_change"):
             connection.do(f"delete from _cdcworker.{table} {_HERE}", place)
 
 
-def _rename_waiting(connection: Connection, place: Place, renamed: Mapping[str, str | None]) -> None:
+def _rename_waiting(connection: MySqlConnection, place: Place, renamed: Mapping[str, str | None]) -> None:
     names = {
         statements.row_name(old): None if new is None else statements.row_name(new) for old, new in renamed.items()
     }

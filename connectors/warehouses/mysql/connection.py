@@ -13,7 +13,7 @@ from cdcworker.connectors.warehouses.mysql.errors import UNFIT, from_pymysql
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 MYSQL_MIN: Final = (8, 0, 19)
 MARIADB_MIN: Final = (10, 6)
@@ -50,7 +50,7 @@ class Server:
         return "utf8mb4_nopad_bin" if self.is_mariadb else "utf8mb4_0900_bin"
 
 
-def opened(login: Login, program: str = "cdcworker-sink") -> Connection:
+def opened(login: Login, program: str = "cdcworker-sink") -> MySqlConnection:
     """Returns a connection with the session's settings. CdcError where the server may not be reached, or is none for it."""
     import pymysql
 
@@ -70,12 +70,12 @@ def opened(login: Login, program: str = "cdcworker-sink") -> Connection:
     return connection
 
 
-def enter(connection: Connection) -> None:
+def enter(connection: MySqlConnection) -> None:
     """Makes the bookkeeping's database the session's, without which a DELETE of some rows of a join has none."""
     connection.select_db(BOOKKEEPING)
 
 
-def _server(connection: Connection) -> Server:
+def _server(connection: MySqlConnection) -> Server:
     """CdcError where the server is too old, or its log could not hold what the sink does."""
     found = connection.one(_FACTS)
     assert found is not None
@@ -90,7 +90,7 @@ def _server(connection: Connection) -> Server:
 
 
 @contextlib.contextmanager
-def transaction(connection: Connection) -> Iterator[Connection]:
+def transaction(connection: MySqlConnection) -> Iterator[MySqlConnection]:
     """One transaction, undone where something is raised."""
     connection.begin()
     try:
@@ -103,7 +103,7 @@ def transaction(connection: Connection) -> Iterator[Connection]:
 
 
 @contextlib.contextmanager
-def savepoint(connection: Connection, name: str) -> Iterator[None]:
+def savepoint(connection: MySqlConnection, name: str) -> Iterator[None]:
     """A part of a transaction that is undone alone."""
     connection.do(f"savepoint {name}")
     try:

@@ -10,7 +10,7 @@ from cdcworker.connectors.warehouses.mysql import statements
 from cdcworker.connectors.warehouses.sql.dropped_columns import position_column
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
     from cdcworker.connectors.warehouses.mysql.ledger import MySqlLedger
 
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class LedgerPositions:
     """The positions of one topic's table, as the ledger and the table have them."""
 
-    connection: Connection
+    connection: MySqlConnection
     target: statements.TargetTable
     ledger: MySqlLedger
     topic: str

@@ -12,7 +12,7 @@ from cdcworker.connectors.warehouses.mysql import statements, types
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 _TABLE: Final = "select table_type, engine from information_schema.tables where table_schema = %s and table_name = %s"
 _COLUMNS: Final = """select column_name, column_type, is_nullable, column_default, extra, coalesce(generation_expression, ''),
@@ -90,7 +90,7 @@ def key_of(comment: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def find(connection: Connection, schema: str, table: str) -> FoundTable | None:
+def find(connection: MySqlConnection, schema: str, table: str) -> FoundTable | None:
     """Returns a table; None: nothing has the name. CdcError SCHEMA_REFUSED where a view has it, or anything else."""
     place = (schema, table)
     found = connection.one(_TABLE, place)

@@ -24,7 +24,7 @@ from cdcworker.connectors.warehouses.sql.ledger import (
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 LOCK_S: Final = 30
 """How long one waits for another who alters tables for the same sink."""
@@ -63,12 +63,12 @@ class MySqlLedger:
         self._stamp: object = None
         self._touched = False
 
-    def is_there(self, connection: Connection) -> bool:
+    def is_there(self, connection: MySqlConnection) -> bool:
         """Returns whether the bookkeeping has been made."""
         found = connection.one(NEWEST)
         return bool(found and found[0])
 
-    def create(self, connection: Connection) -> None:
+    def create(self, connection: MySqlConnection) -> None:
         """Makes the bookkeeping where it is not; outside of transactions, which a CREATE ends."""
         if self.is_there(connection):
             return
@@ -83,7 +83,7 @@ class MySqlLedger:
         for table in TABLES:
             connection.do(f"create table if not exists {BOOKKEEPING}.{table} {form}")
 
-    def create_ends(self, connection: Connection) -> None:
+    def create_ends(self, connection: MySqlConnection) -> None:
         """Makes the table of remembered ends, which sinks that keep versions have, where it is not; outside of transactions."""
         found = connection.one(
             "select count(*) from information_schema.tables where table_schema = %s and table_name = %s",
@@ -94,7 +94,7 @@ class MySqlLedger:
             connection.do(f"create table if not exists {BOOKKEEPING}.{version_statements.DEFINITION} {form}")
 
     @contextlib.contextmanager
-    def altering(self, connection: Connection) -> Iterator[None]:
+    def altering(self, connection: MySqlConnection) -> Iterator[None]:
         """Around what alters tables, which no transaction can hold: nobody else does for this sink, and no task whose fence was
         raised begins to. CdcError of kind `fenced` for such a one."""
         name = hashlib.sha256(f"cdcworker\0{self.sink}".encode()).hexdigest()
@@ -106,7 +106,7 @@ class MySqlLedger:
         finally:
             connection.do("do release_lock(%s)", (name,))
 
-    def check_fence(self, connection: Connection) -> None:
+    def check_fence(self, connection: MySqlConnection) -> None:
         """CdcError of kind `fenced` where a newer task has raised the fence."""
         found = connection.one(
             "select task_epoch, attempt from _cdcworker.fence where sink = %s and task = %s", (self.sink, self.task)
@@ -114,7 +114,7 @@ class MySqlLedger:
         if found is None or tuple(found) != self.epoch:
             raise CdcError(FENCED, "the target's fence row changed", where={"sink": self.sink, "task": self.task})
 
-    def fence(self, connection: Connection, epoch: Epoch) -> None:
+    def fence(self, connection: MySqlConnection, epoch: Epoch) -> None:
         """Raise the fence row to `epoch`; an equal one is ours from before."""
         place = (self.sink, self.task)
         connection.do(
@@ -132,7 +132,7 @@ class MySqlLedger:
         row = connection.one(f"select at from _cdcworker.fence {where}", place)
         self.epoch, self._stamp = epoch, row and row[0]
 
-    def claim(self, connection: Connection, topics: Sequence[str]) -> None:
+    def claim(self, connection: MySqlConnection, topics: Sequence[str]) -> None:
         """Take over the ledger rows of the topics, so that a task that had them before another split stops."""
         if not topics:
             return
@@ -149,35 +149,35 @@ class MySqlLedger:
             (*self.epoch, self.sink, *topics),
         )
 
-    def read(self, connection: Connection) -> dict[Partition, int]:
+    def read(self, connection: MySqlConnection) -> dict[Partition, int]:
         rows = connection.ask(
             "select topic, `partition`, next_offset from _cdcworker.ledger where sink = %s", (self.sink,)
         )
         return {(topic, partition): offset for topic, partition, offset in rows}
 
-    def topic_ids(self, connection: Connection) -> dict[str, str]:
+    def topic_ids(self, connection: MySqlConnection) -> dict[str, str]:
         """Returns, by topic, the id of the Kafka topic that the offsets belong to, where it is known."""
         return dict(connection.ask("select topic, id from _cdcworker.topic where sink = %s", (self.sink,)))
 
-    def know(self, connection: Connection, ids: Mapping[str, str]) -> None:
+    def know(self, connection: MySqlConnection, ids: Mapping[str, str]) -> None:
         for topic, id in ids.items():
             connection.do(
                 "insert into _cdcworker.topic (sink, topic, id) values (%s, %s, %s) on duplicate key update id = values(id)",
                 (self.sink, topic, id),
             )
 
-    def forget_ids(self, connection: Connection, topics: Sequence[str] | None) -> None:
+    def forget_ids(self, connection: MySqlConnection, topics: Sequence[str] | None) -> None:
         """Forgets the ids of these topics, or of all: a person has altered their offsets."""
         if topics is None:
             connection.do("delete from _cdcworker.topic where sink = %s", (self.sink,))
         for topic in topics or ():
             connection.do("delete from _cdcworker.topic where sink = %s and topic = %s", (self.sink, topic))
 
-    def floors(self, connection: Connection) -> dict[str, bytes]:
+    def floors(self, connection: MySqlConnection) -> dict[str, bytes]:
         rows = connection.ask("select topic, position from _cdcworker.floor where sink = %s", (self.sink,))
         return {topic: bytes(position) for topic, position in rows}
 
-    def tombstones(self, connection: Connection) -> dict[str, bytes]:
+    def tombstones(self, connection: MySqlConnection) -> dict[str, bytes]:
         """Returns the highest position of the tombstones of each topic that has any."""
         rows = connection.ask(
             "select topic, max(position) from _cdcworker.tombstone where sink = %s group by topic", (self.sink,)
@@ -186,13 +186,13 @@ class MySqlLedger:
 
     # -- one batch ----------------------------------------------------------------------------------------------------
 
-    def is_fresh(self, connection: Connection, batch: SinkBatch) -> bool:
+    def is_fresh(self, connection: MySqlConnection, batch: SinkBatch) -> bool:
         """Returns whether a batch is still to be applied, before its transaction begins: its tables may have to be altered. CdcError
         as from `lock`."""
         self.check_fence(connection)
         return is_fresh(batch.offsets, self._rows(connection, batch, ""), self.epoch)
 
-    def lock(self, connection: Connection, batch: SinkBatch) -> bool:
+    def lock(self, connection: MySqlConnection, batch: SinkBatch) -> bool:
         """Lock and compare fence and offsets. False: every offset of the batch has been applied before."""
         found = connection.one(
             "select task_epoch, attempt, at from _cdcworker.fence where sink = %s and task = %s lock in share mode",
@@ -209,7 +209,7 @@ class MySqlLedger:
             )
         return is_fresh(batch.offsets, self._rows(connection, batch, "for update"), self.epoch)
 
-    def _rows(self, connection: Connection, batch: SinkBatch, lock: str) -> list[tuple[Any, ...]]:
+    def _rows(self, connection: MySqlConnection, batch: SinkBatch, lock: str) -> list[tuple[Any, ...]]:
         topics = sorted({topic for topic, _ in batch.offsets})
         if not topics:
             return []
@@ -225,7 +225,7 @@ class MySqlLedger:
         found, self._touched = self._touched, False
         return found
 
-    def hold(self, connection: Connection, topics: Sequence[str]) -> None:
+    def hold(self, connection: MySqlConnection, topics: Sequence[str]) -> None:
         """Keep every task of the sink from applying batches until this transaction ends, and have it know of that."""
         connection.ask("select task from _cdcworker.fence where sink = %s order by task for update", (self.sink,))
         connection.ask(
@@ -235,7 +235,7 @@ class MySqlLedger:
         )
         connection.do(f"update _cdcworker.fence set at = {_LATER} where sink = %s", (self.sink,))
 
-    def advance(self, connection: Connection, batch: SinkBatch) -> None:
+    def advance(self, connection: MySqlConnection, batch: SinkBatch) -> None:
         """Move every partition of the batch to its end (INV-8: in the transaction that applies the rows)."""
         for (topic, partition), (_, end) in sorted(batch.offsets.items()):
             position, ts = batch.applied.get((topic, partition), (None, None))
@@ -248,7 +248,7 @@ class MySqlLedger:
                 (end, position, position, ts, *self.epoch, self.sink, topic, partition),
             )
 
-    def publish(self, connection: Connection, through: Mapping[str, VisibleThrough]) -> None:
+    def publish(self, connection: MySqlConnection, through: Mapping[str, VisibleThrough]) -> None:
         """Stores the watermark that readers see from this transaction on."""
         for source, mark in through.items():
             connection.do(
@@ -260,12 +260,12 @@ class MySqlLedger:
                 (self.sink, source, mark.position, mark.ts_ms * 1000, json.dumps(list(mark.left_out))),
             )
 
-    def through(self, connection: Connection) -> dict[str, int]:
+    def through(self, connection: MySqlConnection) -> dict[str, int]:
         """Returns, by source, the position that was published last."""
         rows = connection.ask("select source, position from _cdcworker.watermark where sink = %s", (self.sink,))
         return {source: int(position) for source, position in rows}
 
-    def applied(self, connection: Connection, topic: str | None = None) -> dict[str, bytes]:
+    def applied(self, connection: MySqlConnection, topic: str | None = None) -> dict[str, bytes]:
         """Returns, by topic, the highest position that has been applied."""
         more, names = ("", ()) if topic is None else (" and topic = %s", (topic,))
         rows = connection.ask(
@@ -275,7 +275,7 @@ class MySqlLedger:
         )
         return {found: bytes(position) for found, position in rows}
 
-    def set_floor(self, connection: Connection, topic: str, position: bytes) -> None:
+    def set_floor(self, connection: MySqlConnection, topic: str, position: bytes) -> None:
         connection.do(
             """insert into _cdcworker.floor (sink, topic, position) values (%s, %s, %s)
                on duplicate key update position = greatest(position, values(position))""",
@@ -284,7 +284,7 @@ class MySqlLedger:
 
     # -- dead letters and tombstones ----------------------------------------------------------------------------------
 
-    def add_dead_letters(self, connection: Connection, letters: Sequence[DeadLetter]) -> None:
+    def add_dead_letters(self, connection: MySqlConnection, letters: Sequence[DeadLetter]) -> None:
         for letter in letters:
             connection.do(
                 """insert into _cdcworker.dead_letter
@@ -293,7 +293,7 @@ class MySqlLedger:
                 (self.sink, *(getattr(letter, name) for name in LETTER), headers_text(letter.headers)),
             )
 
-    def forget_letters(self, connection: Connection) -> None:
+    def forget_letters(self, connection: MySqlConnection) -> None:
         """Deletes dead letters behind the ledger's offsets: their records are read once more, and set aside again or not."""
         connection.do(
             """delete d from _cdcworker.dead_letter d left join _cdcworker.ledger l
@@ -302,7 +302,7 @@ class MySqlLedger:
             (self.sink,),
         )
 
-    def prune(self, connection: Connection, table: str = "tombstone") -> int:
+    def prune(self, connection: MySqlConnection, table: str = "tombstone") -> int:
         """Drop tombstones that no row still to come can be older than; a dead letter that is sent again may be. Those of all keys
         stay. `table`: another one that is like that of tombstones."""
         return connection.do(

@@ -18,7 +18,7 @@ from cdcworker.connectors.warehouses.sql.ledger_admin import LedgerStatements, S
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 LOCK_TIMEOUT: Final = "set session innodb_lock_wait_timeout = 5"
 _LOCKED: Final = (1205, 3572)
@@ -36,7 +36,7 @@ STATEMENTS: Final = LedgerStatements(
 )
 
 
-class MySqlLedgerAdmin(SqlLedgerAdmin["Connection"]):
+class MySqlLedgerAdmin(SqlLedgerAdmin["MySqlConnection"]):
     """The ledger of one sink in MySQL."""
 
     statements = STATEMENTS
@@ -46,7 +46,7 @@ class MySqlLedgerAdmin(SqlLedgerAdmin["Connection"]):
         self._login = login
 
     @contextlib.contextmanager
-    def _session(self) -> Iterator[Connection]:
+    def _session(self) -> Iterator[MySqlConnection]:
         import pymysql
 
         with contextlib.closing(opened(self._login, "cdcworker-offsets")) as connection:
@@ -59,19 +59,19 @@ class MySqlLedgerAdmin(SqlLedgerAdmin["Connection"]):
                 raise from_pymysql(exc) from exc
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def _transaction(self) -> Iterator[MySqlConnection]:
         with self._session() as connection, transaction(connection):
             yield connection
 
     @contextlib.contextmanager
-    def _alteration(self) -> Iterator[Connection]:
+    def _alteration(self) -> Iterator[MySqlConnection]:
         with self._session() as connection:
             self._ledger.create(connection)
             with transaction(connection):
                 yield connection
 
     def _positions(
-        self, connection: Connection, place: tuple[str, str], key: Mapping[str, Any]
+        self, connection: MySqlConnection, place: tuple[str, str], key: Mapping[str, Any]
     ) -> list[bytes | None] | None:
         import pymysql
 

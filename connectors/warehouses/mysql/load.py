@@ -16,7 +16,7 @@ from cdcworker.schemas.errors import CdcError
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 CHUNK_ROWS: Final = 65_536
 CHUNK_BYTES: Final = 32 * 1024 * 1024
@@ -43,7 +43,7 @@ class LoadText:
     content: memoryview
 
 
-def load(connection: Connection, table: str, columns: Mapping[str, Any]) -> int:
+def load(connection: MySqlConnection, table: str, columns: Mapping[str, Any]) -> int:
     """Stores the columns in a table, in SQL; returns the number of rows. RowExistsError where one of their keys is there; CdcError
     `spark.target_value` where the server would have stored something else than it was given."""
     rows = 0
@@ -92,7 +92,7 @@ def text_of(columns: Mapping[str, pa.Array]) -> LoadText:
     return LoadText(places, sets, len(lines), memoryview(content)[ends[0] : ends[-1]])
 
 
-def send(connection: Connection, table: str, text: LoadText) -> int:
+def send(connection: MySqlConnection, table: str, text: LoadText) -> int:
     """Stores rows as text in a table, as `load` does."""
     statement = (
         f"load data local infile 'rows' into table {table} character set utf8mb4"
@@ -105,7 +105,7 @@ def send(connection: Connection, table: str, text: LoadText) -> int:
     return text.rows
 
 
-def _judge(connection: Connection) -> None:
+def _judge(connection: MySqlConnection) -> None:
     """LOAD DATA LOCAL warns where a statement fails. Raises what the warnings say."""
     import pymysql
 
@@ -116,7 +116,7 @@ def _judge(connection: Connection) -> None:
     raise CdcError(TARGET_VALUE, f"error {min(numbers)} (while rows were loaded)") from cause
 
 
-def _insert(connection: Connection, table: str, columns: Mapping[str, pa.Array]) -> int:
+def _insert(connection: MySqlConnection, table: str, columns: Mapping[str, pa.Array]) -> int:
     """The same by INSERT, which is slower."""
     head = f"insert into {table} ({statements.listed(list(columns))}) values ".encode()
     limit = min(STATEMENT_BYTES, connection.server.packet - len(head) - 1024)
@@ -126,7 +126,7 @@ def _insert(connection: Connection, table: str, columns: Mapping[str, pa.Array])
     return len(rows)
 
 
-def _run(connection: Connection, statement: bytes) -> None:
+def _run(connection: MySqlConnection, statement: bytes) -> None:
     import pymysql
 
     try:

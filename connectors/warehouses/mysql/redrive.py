@@ -29,7 +29,7 @@ from cdcworker.connectors.warehouses.target_columns import OutputForm
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 LOCK_TIMEOUT: Final = "set session innodb_lock_wait_timeout = 15"
 _BEHIND: Final = "(d.topic, d.`partition`, d.`offset`) > (%s, %s, %s)"
@@ -58,11 +58,11 @@ STATEMENTS: Final = LetterStatements(
 class _LedgerOfNoTask(MySqlLedger):
     """The bookkeeping for somebody who owns no fence; who alters tables waits for tasks, and they for him."""
 
-    def check_fence(self, connection: Connection) -> None:
+    def check_fence(self, connection: MySqlConnection) -> None:
         pass
 
 
-class MySqlLetters(SqlLetters["Connection", statements.TargetTable], MySqlWriter):
+class MySqlLetters(SqlLetters["MySqlConnection", statements.TargetTable], MySqlWriter):
     """The letters of one sink in MySQL."""
 
     letters = STATEMENTS
@@ -73,14 +73,16 @@ class MySqlLetters(SqlLetters["Connection", statements.TargetTable], MySqlWriter
         """By topic and shape why the table of some letters cannot take them."""
 
     @contextlib.contextmanager
-    def _created(self) -> Iterator[Connection]:
+    def _created(self) -> Iterator[MySqlConnection]:
         with self._session() as connection:
             self._ledger.create(connection)
             connection.do(LOCK_TIMEOUT)
             yield connection
 
     @contextlib.contextmanager
-    def _step_transaction(self, work: RedriveWork, topic: str, after: Place, dry_run: bool) -> Iterator[Connection]:
+    def _step_transaction(
+        self, work: RedriveWork, topic: str, after: Place, dry_run: bool
+    ) -> Iterator[MySqlConnection]:
         with self._session() as connection:
             self._catalog.begin()
             self._stages.empty(connection)
@@ -89,7 +91,7 @@ class MySqlLetters(SqlLetters["Connection", statements.TargetTable], MySqlWriter
                 yield connection
 
     @contextlib.contextmanager
-    def _refusable(self, connection: Connection) -> Iterator[None]:
+    def _refusable(self, connection: MySqlConnection) -> Iterator[None]:
         import pymysql
 
         try:
@@ -98,22 +100,22 @@ class MySqlLetters(SqlLetters["Connection", statements.TargetTable], MySqlWriter
         except pymysql.Error as exc:
             raise from_pymysql(exc) from exc
 
-    def _undone(self, connection: Connection) -> None:
+    def _undone(self, connection: MySqlConnection) -> None:
         """Tables are altered before the transaction: what is known of them holds."""
         return
 
-    def _do_each(self, connection: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    def _do_each(self, connection: MySqlConnection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
         for row in rows:
             connection.do(statement, row)
 
-    def _held(self, connection: Connection, topic: str, after: Place) -> list[StoredLetter]:
+    def _held(self, connection: MySqlConnection, topic: str, after: Place) -> list[StoredLetter]:
         found = connection.one(_NEXT, (self._ledger.sink, topic, topic, *after))
         if found is None:
             return []
         self._ledger.hold(connection, [found[0]])
         return self._next(connection, topic, after)
 
-    def _next(self, connection: Connection, topic: str, after: Place) -> list[StoredLetter]:
+    def _next(self, connection: MySqlConnection, topic: str, after: Place) -> list[StoredLetter]:
         sink = self._ledger.sink
         found = connection.one(_NEXT, (sink, topic, topic, *after))
         if found is None:
@@ -135,7 +137,7 @@ class MySqlLetters(SqlLetters["Connection", statements.TargetTable], MySqlWriter
     # -- one topic ----------------------------------------------------------------------------------------------------
 
     def _make_ready(
-        self, connection: Connection, work: RedriveWork, letters: Sequence[StoredLetter], dry_run: bool
+        self, connection: MySqlConnection, work: RedriveWork, letters: Sequence[StoredLetter], dry_run: bool
     ) -> None:
         """Alters the tables as the letters need it, before the transaction; for a dry run nothing is altered, and columns that the
         table lacks are left out."""

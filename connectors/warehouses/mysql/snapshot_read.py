@@ -12,7 +12,7 @@ from cdcworker.connectors.warehouses.mysql.errors import from_pymysql
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
     from cdcworker.connectors.warehouses.mysql.found_tables import FoundTable
 
 CHUNK_ROWS: Final = 10_000
@@ -22,7 +22,7 @@ SNAPSHOT: Final = (
 )
 
 
-def read(connection: Connection, sink: str, topic: str, place: tuple[str, str]) -> TargetRows | None:
+def read(connection: MySqlConnection, sink: str, topic: str, place: tuple[str, str]) -> TargetRows | None:
     """Returns the rows of a table; None where there is none. The connection is closed with them."""
     import pymysql
 
@@ -49,7 +49,7 @@ def read(connection: Connection, sink: str, topic: str, place: tuple[str, str]) 
 
 
 def batches(
-    connection: Connection, place: tuple[str, str], found: FoundTable, names: list[str]
+    connection: MySqlConnection, place: tuple[str, str], found: FoundTable, names: list[str]
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows as the server sends them, some at a time."""
     import pyarrow as pa

@@ -23,14 +23,14 @@ from cdcworker.connectors.warehouses.mysql import load, statements, values, vers
 from cdcworker.connectors.warehouses.mysql.connection import BOOKKEEPING
 from cdcworker.connectors.warehouses.sql.stage_rows import bits_of, check_key, flags_of
 from cdcworker.connectors.warehouses.sql.target_table import KEPT, ORIGIN_KEY, STAGE_KEY
-from cdcworker.connectors.warehouses.sql.versions import StagedBatch
+from cdcworker.connectors.warehouses.sql.versions import VersionStageTables
 from cdcworker.schemas.threads import thread_pool
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
     import pyarrow as pa
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 TABLES_MAX = 512
 """Temporary tables of a session; when there are more, all are dropped."""
@@ -48,7 +48,7 @@ class Stages:
         self._made.clear()
         self._used.clear()
 
-    def empty(self, connection: Connection) -> None:
+    def empty(self, connection: MySqlConnection) -> None:
         """Before a transaction: some servers end one that truncates a temporary table."""
         if len(self._made) > TABLES_MAX:
             for name, _ in self._made.values():
@@ -58,7 +58,7 @@ class Stages:
             connection.do(f"truncate table {name}")
         self._used.clear()
 
-    def take(self, connection: Connection, target: statements.TargetTable, kind: str) -> str:
+    def take(self, connection: MySqlConnection, target: statements.TargetTable, kind: str) -> str:
         """Returns an empty stage table of the target's shape; its name in SQL."""
         known = self._made.get((target.name, kind))
         same = known is not None and _shape(known[1]) == _shape(target)
@@ -85,7 +85,7 @@ def _shape(target: statements.TargetTable) -> object:
 
 
 def fill(
-    connection: Connection,
+    connection: MySqlConnection,
     target: statements.TargetTable,
     name: str,
     rows: pa.Table,
@@ -126,7 +126,9 @@ class VersionStages:
     def __init__(self, stages: Stages) -> None:
         self._stages = stages
 
-    def fill(self, connection: Connection, target: statements.TargetTable, batch: TableBatch) -> StagedBatch:
+    def fill(
+        self, connection: MySqlConnection, target: statements.TargetTable, batch: TableBatch
+    ) -> VersionStageTables:
         import pyarrow as pa
 
         stage, plan = (
@@ -145,12 +147,14 @@ class VersionStages:
             mine, first = first[: rows.num_rows], first[rows.num_rows :]
             columns[version_statements.FIRST] = pa.array(["1" if is_first else None for is_first in mine], pa.string())
             load.load(connection, stage, columns)
-        return StagedBatch(stage, plan, bits_of(batch.unchanged))
+        return VersionStageTables(stage, plan, bits_of(batch.unchanged))
 
     def keys(self, rows: pa.Table) -> pa.Array:
         return hashed(one(rows[KEY]))
 
-    def plan(self, connection: Connection, target: statements.TargetTable, staged: StagedBatch, rows: pa.Table) -> None:
+    def plan(
+        self, connection: MySqlConnection, target: statements.TargetTable, staged: VersionStageTables, rows: pa.Table
+    ) -> None:
         # What it had goes by a DELETE: some servers end a transaction that truncates.
         connection.do(f"delete from {staged.plan}")
         columns = {name: one(rows[name]) for name in rows.column_names}
@@ -183,7 +187,7 @@ class TextAhead:
         self._pool: ThreadPoolExecutor | None = None
         self._made: tuple[pa.Table, Future[load.LoadText]] | None = None
 
-    def begin(self, connection: Connection | None, target: statements.TargetTable, rows: pa.Table) -> None:
+    def begin(self, connection: MySqlConnection | None, target: statements.TargetTable, rows: pa.Table) -> None:
         """Begins to make the text of rows that are inserted soon, unless it is too long to be held beside other rows."""
         self._made = None
         if connection is None or not connection.server.loads or not load.is_one_piece(rows):
@@ -191,7 +195,7 @@ class TextAhead:
         self._pool = self._pool or thread_pool(1, "mysql-text")
         self._made = (rows, self._pool.submit(lambda: load.text_of(_fresh(target, rows))))
 
-    def insert(self, connection: Connection, target: statements.TargetTable, rows: pa.Table) -> None:
+    def insert(self, connection: MySqlConnection, target: statements.TargetTable, rows: pa.Table) -> None:
         """Straight into the table; RowExistsError where it holds a row of one of the keys."""
         made, self._made = self._made, None
         if made is not None and made[0] is rows:
@@ -208,7 +212,7 @@ def _fresh(target: statements.TargetTable, rows: pa.Table) -> dict[str, Any]:
     return {**_values(target, rows), target.position: one(rows[POSITION])}
 
 
-def append(connection: Connection, target: statements.TargetTable, batch: TableBatch) -> None:
+def append(connection: MySqlConnection, target: statements.TargetTable, batch: TableBatch) -> None:
     if not batch.upserts.num_rows:
         return
     columns = _values(target, batch.upserts)

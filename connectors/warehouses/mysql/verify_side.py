@@ -30,7 +30,7 @@ from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
     from cdcworker.connectors.warehouses.mysql.found_tables import FoundTable
 
 APPLICATION: Final = "cdcworker-verify"
@@ -81,7 +81,7 @@ class MySqlTarget(RowsHere):
         position = next((at for at in (self._position, *held, POSITION) if at in found.columns), "")
         return SideTable(schema, name, columns, found.key, 1 if some else 0, position=position)
 
-    def _positions(self, connection: Connection) -> list[str]:
+    def _positions(self, connection: MySqlConnection) -> list[str]:
         if not self._ledger.is_there(connection):
             return []
         rows = connection.ask(
@@ -134,7 +134,7 @@ class MySqlTarget(RowsHere):
                 yield pa.record_batch(made, names)
 
     @contextlib.contextmanager
-    def _of_table(self) -> Iterator[Connection]:
+    def _of_table(self) -> Iterator[MySqlConnection]:
         import pymysql
 
         try:
@@ -146,7 +146,7 @@ class MySqlTarget(RowsHere):
             raise from_pymysql(exc) from exc
 
     @contextlib.contextmanager
-    def _translated(self) -> Iterator[Connection]:
+    def _translated(self) -> Iterator[MySqlConnection]:
         import pymysql
 
         try:
@@ -155,7 +155,7 @@ class MySqlTarget(RowsHere):
             raise from_pymysql(exc) from exc
 
 
-def _type(connection: Connection, column: found_tables.FoundColumn) -> str:
+def _type(connection: MySqlConnection, column: found_tables.FoundColumn) -> str:
     """Returns the name that the texts of a lake have for a type."""
     found = types.parsed(column.type)
     if found is None:

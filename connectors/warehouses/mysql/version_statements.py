@@ -32,7 +32,7 @@ from cdcworker.connectors.warehouses.mysql.statements import (
 )
 from cdcworker.connectors.warehouses.row_versions.merge import PLACE_BYTES, READ
 from cdcworker.connectors.warehouses.sql.target_table import KEPT, STAGE_KEY, TombstonePlace
-from cdcworker.connectors.warehouses.sql.versions import ENDS, GONE, KIND, NEW, REMEMBERED, StagedBatch
+from cdcworker.connectors.warehouses.sql.versions import ENDS, GONE, KIND, NEW, REMEMBERED, VersionStageTables
 
 VERSIONS: Final = "v"
 """The kind of stage tables that hold versions and deletes."""
@@ -80,7 +80,7 @@ def _create(target: TargetTable, name: str, columns: str, index: str) -> list[st
 # -- what is known ------------------------------------------------------------------------------------------------------
 
 
-def copy_kept(target: TargetTable, staged: StagedBatch) -> str:
+def copy_kept(target: TargetTable, staged: VersionStageTables) -> str:
     names = [origin(target, name) for name in target.key]
     sets = ", ".join(f"s.{quote(name)} = {value(staged.bits, name, 'o')}" for name in staged.bits)
     position, end = quote(target.position), quote(VALID_TO_POSITION)
@@ -92,11 +92,11 @@ def copy_kept(target: TargetTable, staged: StagedBatch) -> str:
           and (o.{end} is null or {place.format(f"o.{end}")} >= {place.format(f"s.{quote(BASE)}")})"""
 
 
-def rowless(staged: StagedBatch) -> str:
+def rowless(staged: VersionStageTables) -> str:
     return f"select {quote(STAGE_KEY)}, {quote(POSITION)} from {staged.stage} where {quote(KEPT)} is not null"
 
 
-def known_versions(target: TargetTable, staged: StagedBatch) -> str:
+def known_versions(target: TargetTable, staged: VersionStageTables) -> str:
     """From the first change of each key on, and the last one before that; of one that tells no position the last one of all."""
     position, began = quote(target.position), f"s.{quote(BEGAN)}"
     return f"""select s.{quote(STAGE_KEY)}, t.{position}, {listed((VALID_FROM, VALID_TO, VALID_TO_POSITION), "t.")}
@@ -106,7 +106,7 @@ def known_versions(target: TargetTable, staged: StagedBatch) -> str:
         where s.{quote(FIRST)} is not null"""
 
 
-def known_ends(staged: StagedBatch, place: TombstonePlace) -> str:
+def known_ends(staged: VersionStageTables, place: TombstonePlace) -> str:
     return f"""select b.`key`, b.position, b.ended_at from {staged.stage} s straight_join {_ENDS} b
           on {tombstones_of(place)} and b.`key` = s.{quote(STAGE_KEY)} where s.{quote(FIRST)} is not null
         union all select x'', b.position, b.ended_at from {_ENDS} b
@@ -116,7 +116,7 @@ def known_ends(staged: StagedBatch, place: TombstonePlace) -> str:
 # -- what becomes of it -------------------------------------------------------------------------------------------------
 
 
-def _planned(target: TargetTable, staged: StagedBatch) -> str:
+def _planned(target: TargetTable, staged: VersionStageTables) -> str:
     """Versions of the target `t` by a plan `p`; a staged row has the columns of the key."""
     return f"""{staged.plan} p straight_join {staged.stage} s on s.{quote(STAGE_KEY)} = p.{quote(KEY)} and s.{quote(FIRST)} is not null
         straight_join {target.name} t on {target.on("t", "s")} and t.{quote(target.position)} = p.{quote(POSITION)}"""
@@ -126,18 +126,18 @@ def _is(kind: str) -> str:
     return f"p.{quote(KIND)} = '{kind}'"
 
 
-def remember(staged: StagedBatch, place: TombstonePlace) -> str:
+def remember(staged: VersionStageTables, place: TombstonePlace) -> str:
     return f"""insert ignore into {_ENDS} (sink, topic, `key`, position, ended_at)
         select {values_of(place)}, {listed((KEY, POSITION, VALID_TO), "p.")} from {staged.plan} p where {_is(REMEMBERED)}"""
 
 
-def end(target: TargetTable, staged: StagedBatch) -> str:
+def end(target: TargetTable, staged: VersionStageTables) -> str:
     ended = f"p.{quote(VALID_TO_POSITION)}"
     return f"""update {_planned(target, staged)} set t.{quote(VALID_TO)} = p.{quote(VALID_TO)},
           t.{quote(VALID_TO_POSITION)} = {ended}, t.{quote(IS_CURRENT)} = ({ended} is null) where {_is(ENDS)}"""
 
 
-def insert(target: TargetTable, staged: StagedBatch) -> str:
+def insert(target: TargetTable, staged: VersionStageTables) -> str:
     own = (target.position, OP, VALID_FROM, VALID_TO, VALID_TO_POSITION, IS_CURRENT)
     names = listed([*target.names, *own, *(column.name for column in target.stamps)])
     values = listed([*target.names, POSITION, OP, VALID_FROM], "s.") + ", "
@@ -148,7 +148,7 @@ def insert(target: TargetTable, staged: StagedBatch) -> str:
         where {_is(NEW)} and s.{quote(OP)} is not null"""
 
 
-def repeated(target: TargetTable, staged: StagedBatch) -> str:
+def repeated(target: TargetTable, staged: VersionStageTables) -> str:
     position, ended, at = quote(target.position), f"o.{quote(VALID_TO_POSITION)}", f"s.{quote(POSITION)}"
     same = " and ".join(f"{_told(target, 'o', name)} <=> {_told(target, 't', name)}" for name in target.names)
     return f"""select s.{quote(STAGE_KEY)}, {at} from {staged.stage} s
@@ -163,7 +163,7 @@ def _told(target: TargetTable, row: str, name: str) -> str:
     return f"cast({column} as char)" if target.types[name] == types.JSON else column
 
 
-def remove(target: TargetTable, staged: StagedBatch) -> str:
+def remove(target: TargetTable, staged: VersionStageTables) -> str:
     return f"delete t from {_planned(target, staged)} where {_is(GONE)}"
 
 

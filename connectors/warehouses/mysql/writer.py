@@ -37,16 +37,16 @@ from cdcworker.schemas.failpoints import hit
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 log = logging.getLogger(__name__)
 
 
-class MySqlWriter(SqlWriter["Connection", statements.TargetTable]):
+class MySqlWriter(SqlWriter["MySqlConnection", statements.TargetTable]):
     """The TableWriter of a MySQL warehouse: one connection, used by one thread."""
 
     _ledger: MySqlLedger
-    _versions: SqlVersions[Connection, statements.TargetTable]
+    _versions: SqlVersions[MySqlConnection, statements.TargetTable]
     _catalog: TargetCatalog
 
     def __init__(
@@ -110,7 +110,7 @@ class MySqlWriter(SqlWriter["Connection", statements.TargetTable]):
             hit("sink.after_commit")
         return {**counts, "replayed": replayed > 0 and not fresh}
 
-    def _prepare(self, connection: Connection, batches: Iterable[SinkBatch]) -> None:
+    def _prepare(self, connection: MySqlConnection, batches: Iterable[SinkBatch]) -> None:
         """Creates and alters what the batches need; CdcError of all tables that are refused."""
         refusals = TableRefusals()
         for batch in batches:
@@ -122,7 +122,7 @@ class MySqlWriter(SqlWriter["Connection", statements.TargetTable]):
                         self._catalog.prepare(connection, table)
         refusals.tell()
 
-    def _batch(self, connection: Connection, batch: SinkBatch, counts: dict[str, Any]) -> None:
+    def _batch(self, connection: MySqlConnection, batch: SinkBatch, counts: dict[str, Any]) -> None:
         for table in batch.tables:
             with self._as_known(table.table):
                 self._table(connection, table, counts)
@@ -143,7 +143,7 @@ class MySqlWriter(SqlWriter["Connection", statements.TargetTable]):
     # -- connection ---------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _session(self) -> Iterator[Connection]:
+    def _session(self) -> Iterator[MySqlConnection]:
         """The connection. Errors in it are translated, and what the catalog remembers is forgotten."""
         import pymysql
 
@@ -162,7 +162,7 @@ class MySqlWriter(SqlWriter["Connection", statements.TargetTable]):
             raise
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def _transaction(self) -> Iterator[MySqlConnection]:
         with self._session() as connection, transaction(connection):
             yield connection
 
@@ -182,20 +182,20 @@ class MySqlWriter(SqlWriter["Connection", statements.TargetTable]):
             log.info("the columns of a table are read again topic=%s error=%d", topic, number)
             raise TableChangedError(topic) from exc
 
-    def _table(self, connection: Connection, batch: TableBatch, counts: dict[str, Any], number: int = 0) -> None:
+    def _table(self, connection: MySqlConnection, batch: TableBatch, counts: dict[str, Any], number: int = 0) -> None:
         target, batch = self._catalog.placed(batch)
         self._write_table(connection, target, batch, counts, number)
 
     def _apply_versions(
-        self, connection: Connection, target: statements.TargetTable, batch: TableBatch, counts: dict[str, Any]
+        self, connection: MySqlConnection, target: statements.TargetTable, batch: TableBatch, counts: dict[str, Any]
     ) -> None:
         self._versions.apply(connection, target, batch, counts)
 
-    def _append(self, connection: Connection, target: statements.TargetTable, batch: TableBatch) -> None:
+    def _append(self, connection: MySqlConnection, target: statements.TargetTable, batch: TableBatch) -> None:
         staging.append(connection, target, batch)
 
     def _stage(
-        self, connection: Connection, target: statements.TargetTable, kind: str, staged: StageRows, number: int = 0
+        self, connection: MySqlConnection, target: statements.TargetTable, kind: str, staged: StageRows, number: int = 0
     ) -> str:
         name = self._stages.take(connection, target, kind)
         rows, unchanged, origins = staged.rows, staged.unchanged, staged.origins
@@ -214,7 +214,7 @@ class MySqlWriter(SqlWriter["Connection", statements.TargetTable]):
         super().close()
         self._ahead.close()
 
-    def _insert(self, connection: Connection, target: statements.TargetTable, topic: str, rows: pa.Table) -> None:
+    def _insert(self, connection: MySqlConnection, target: statements.TargetTable, topic: str, rows: pa.Table) -> None:
         try:
             self._ahead.insert(connection, target, rows)
         except RowExistsError as exc:
@@ -222,7 +222,7 @@ class MySqlWriter(SqlWriter["Connection", statements.TargetTable]):
 
     def _merge_stage(
         self,
-        connection: Connection,
+        connection: MySqlConnection,
         target: statements.TargetTable,
         batch: TableBatch,
         stage: str,

@@ -10,7 +10,7 @@ from cdcworker.connectors.api.table_batch import DELETED, IS_CURRENT
 from cdcworker.connectors.verify.databases import TableFailed
 from cdcworker.connectors.warehouses import target_columns
 from cdcworker.connectors.warehouses.lake import statements
-from cdcworker.connectors.warehouses.lake.tables import TableName, TableVersion, Work
+from cdcworker.connectors.warehouses.lake.tables import LakeName, TableVersion, Work
 from cdcworker.connectors.warehouses.parquet.consistent_sets import ParquetSets
 from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.table_state import Manifest, Manifests, tables
@@ -28,10 +28,10 @@ class ParquetTables:
         self._sink = sink
         self._sets = ParquetSets(files, sink) if whole else None
 
-    def place(self, schema: str, table: str) -> TableName:
-        return TableName(statements.stored_name(schema), statements.stored_name(table))
+    def place(self, schema: str, table: str) -> LakeName:
+        return LakeName(statements.stored_name(schema), statements.stored_name(table))
 
-    def found(self) -> Iterator[tuple[TableName, TableVersion]]:
+    def found(self) -> Iterator[tuple[LakeName, TableVersion]]:
         for parts, state in self._states():
             if state.sink == self._sink and state.arrow is not None:
                 columns = {field.name: statements.type_of(field.type) for field in state.arrow}
@@ -47,7 +47,7 @@ class ParquetTables:
             if state is not None:
                 yield folder.split("/"), state
 
-    def read(self, place: TableName, found: TableVersion, names: Sequence[str], work: Work, columns: str) -> pa.Table:
+    def read(self, place: LakeName, found: TableVersion, names: Sequence[str], work: Work, columns: str) -> pa.Table:
         import pyarrow as pa
 
         schema, table = (quote(statements.plain_name(name), safe=" ") for name in place)

@@ -60,13 +60,13 @@ def columns_of(
     for column in target.columns:
         if column.field in rows.column_names:
             columns[column.name] = value_text.to_copy(one(rows[column.field]), column)
-    columns[POSITION] = value_text.hexes(one(rows[POSITION]))
+    columns[POSITION] = value_text.bytea_text(one(rows[POSITION]))
     if unchanged:
         columns[KEPT] = _bitmap(unchanged)
     if keep_key:
-        columns[STAGE_KEY] = value_text.hexes(one(rows[KEY]))
+        columns[STAGE_KEY] = value_text.bytea_text(one(rows[KEY]))
     if origins is not None:
-        columns[ORIGIN_KEY] = value_text.hexes(one(origins[KEY]))
+        columns[ORIGIN_KEY] = value_text.bytea_text(one(origins[KEY]))
         for column in target.columns:
             if column.name in target.key:
                 columns[ORIGIN + column.name] = value_text.to_copy(one(origins[column.field]), column)
@@ -76,7 +76,7 @@ def columns_of(
 def insert(connection: Connection, target: statements.TargetTable, rows: pa.Table) -> None:
     """Straight into the table; an error where it holds a row of one of the keys."""
     columns = {column.name: value_text.to_copy(one(rows[column.field]), column) for column in target.columns}
-    columns[target.position] = value_text.hexes(one(rows[POSITION]))
+    columns[target.position] = value_text.bytea_text(one(rows[POSITION]))
     copy(connection, target.name, columns)
 
 
@@ -87,12 +87,12 @@ def stage_versions(
     if batch.upserts.num_rows:
         columns = columns_of(target, batch.upserts, batch.unchanged, batch.origins, True)
         columns.pop(ORIGIN_KEY, None)
-        columns |= {BASE: value_text.hexes(one(batch.upserts[BASE])), **_version_columns(batch.upserts, BEGAN)}
+        columns |= {BASE: value_text.bytea_text(one(batch.upserts[BASE])), **_version_columns(batch.upserts, BEGAN)}
         copy(connection, name, columns)
     if batch.deletes.num_rows:
         columns = columns_of(target, batch.deletes, {}, None, True)
         columns[VALID_FROM] = one(batch.deletes[VALID_FROM])
-        columns[BEGAN] = value_text.hexes(one(batch.deletes[BEGAN]))
+        columns[BEGAN] = value_text.bytea_text(one(batch.deletes[BEGAN]))
         copy(connection, name, columns)
     return bits_of(batch.unchanged)
 
@@ -100,7 +100,7 @@ def stage_versions(
 def insert_versions(connection: Connection, target: statements.TargetTable, rows: pa.Table) -> None:
     """Straight into the table; an error where it has one of the versions, or a current one of one of the keys."""
     columns = {column.name: value_text.to_copy(one(rows[column.field]), column) for column in target.columns}
-    columns[target.position] = value_text.hexes(one(rows[POSITION]))
+    columns[target.position] = value_text.bytea_text(one(rows[POSITION]))
     columns |= _version_columns(rows)
     columns[IS_CURRENT] = one(rows[VALID_TO_POSITION]).is_null()
     copy(connection, target.name, columns)
@@ -108,7 +108,7 @@ def insert_versions(connection: Connection, target: statements.TargetTable, rows
 
 def _version_columns(rows: pa.Table, *more: str) -> dict[str, Any]:
     out = {name: one(rows[name]) for name in (OP, VALID_FROM, VALID_TO)}
-    return out | {name: value_text.hexes(one(rows[name])) for name in (VALID_TO_POSITION, *more)}
+    return out | {name: value_text.bytea_text(one(rows[name])) for name in (VALID_TO_POSITION, *more)}
 
 
 def append(connection: Connection, target: statements.TargetTable, batch: TableBatch) -> None:
@@ -119,7 +119,7 @@ def append(connection: Connection, target: statements.TargetTable, batch: TableB
         if name in batch.upserts.column_names:
             columns[name] = one(batch.upserts[name])
     if target.position:
-        columns[target.position] = value_text.hexes(one(batch.upserts[POSITION]))
+        columns[target.position] = value_text.bytea_text(one(batch.upserts[POSITION]))
     copy(connection, target.name, columns)
 
 
@@ -149,6 +149,6 @@ def _bitmap(unchanged: Mapping[str, Any]) -> Any:
     ends = np.arange(len(packed) + 1, dtype=np.int32) * packed.shape[1]
     some = pa.array(matrix.any(axis=1)).buffers()[1]
     text = np.ascontiguousarray(packed)
-    return value_text.hexes(
+    return value_text.bytea_text(
         pa.Array.from_buffers(pa.binary(), len(packed), [some, pa.py_buffer(ends), pa.py_buffer(text)])
     )

@@ -45,7 +45,7 @@ ENDS, NEW, GONE, REMEMBERED = "ends", "new", "gone", "remembered"
 
 
 @dataclass(frozen=True, slots=True)
-class StagedBatch:
+class VersionStageTables:
     """A batch in the stage tables of a session, whose names are SQL's: its versions and deletes, and what becomes of them."""
 
     stage: str
@@ -57,32 +57,32 @@ class StagedBatch:
 class VersionStatements(Protocol[T_contra]):
     """A server's statements. Queries of changes return their keys as they are staged, and positions."""
 
-    def copy_kept(self, target: T_contra, staged: StagedBatch) -> str:
+    def copy_kept(self, target: T_contra, staged: VersionStageTables) -> str:
         """Has versions take the columns that their change left out from the version that it was made on."""
 
-    def rowless(self, staged: StagedBatch) -> str:
+    def rowless(self, staged: VersionStageTables) -> str:
         """Asks for the versions that found none: key, position."""
 
-    def known_versions(self, target: T_contra, staged: StagedBatch) -> str:
+    def known_versions(self, target: T_contra, staged: VersionStageTables) -> str:
         """Asks for the versions of the target that a batch has to know: key, position, when they began, when and with which
         position they ended."""
 
-    def known_ends(self, staged: StagedBatch, place: TombstonePlace) -> str:
+    def known_ends(self, staged: VersionStageTables, place: TombstonePlace) -> str:
         """Asks for remembered ends of the keys of a batch, and for each TRUNCATE under the key ALL: key, position, time."""
 
-    def remember(self, staged: StagedBatch, place: TombstonePlace) -> str:
+    def remember(self, staged: VersionStageTables, place: TombstonePlace) -> str:
         """Stores the ends of a plan that are to be remembered."""
 
-    def end(self, target: T_contra, staged: StagedBatch) -> str:
+    def end(self, target: T_contra, staged: VersionStageTables) -> str:
         """Ends versions of the target as a plan says."""
 
-    def insert(self, target: T_contra, staged: StagedBatch) -> str:
+    def insert(self, target: T_contra, staged: VersionStageTables) -> str:
         """Adds the new versions of a plan."""
 
-    def repeated(self, target: T_contra, staged: StagedBatch) -> str:
+    def repeated(self, target: T_contra, staged: VersionStageTables) -> str:
         """Asks for the rows of a snapshot that say what the version before them says: key, position."""
 
-    def remove(self, target: T_contra, staged: StagedBatch) -> str:
+    def remove(self, target: T_contra, staged: VersionStageTables) -> str:
         """Removes the versions that are none, as a plan says."""
 
     def truncate(self, target: T_contra, at: bytes, moment_us: int) -> str:
@@ -92,16 +92,16 @@ class VersionStatements(Protocol[T_contra]):
         """Stores a TRUNCATE among the remembered ends."""
 
 
-class VersionStages(Protocol[C_contra, T_contra]):
+class StagesVersions(Protocol[C_contra, T_contra]):
     """Fills the stage tables of a session."""
 
-    def fill(self, connection: C_contra, target: T_contra, batch: TableBatch) -> StagedBatch:
+    def fill(self, connection: C_contra, target: T_contra, batch: TableBatch) -> VersionStageTables:
         """Stages versions and deletes in an empty table."""
 
     def keys(self, rows: pa.Table) -> pa.Array:
         """Returns the keys of rows as they are staged."""
 
-    def plan(self, connection: C_contra, target: T_contra, staged: StagedBatch, rows: pa.Table) -> None:
+    def plan(self, connection: C_contra, target: T_contra, staged: VersionStageTables, rows: pa.Table) -> None:
         """Stages KEY, POSITION, VALID_TO_POSITION, VALID_TO and KIND in the table of plans, which loses what it had."""
 
 
@@ -111,7 +111,7 @@ class SqlVersions(Generic[C, T]):
 
     sink: str
     statements: VersionStatements[T]
-    stages: VersionStages[C, T]
+    stages: StagesVersions[C, T]
 
     def remember(self, connection: C, topic: str, truncates: pa.Table) -> None:
         """Remembers each TRUNCATE: what it ends may come yet."""
@@ -132,7 +132,9 @@ class SqlVersions(Generic[C, T]):
         hit("sink.merge")
         self._write(connection, target, staged, (batch, puts), counts)
 
-    def _completed(self, connection: C, target: T, staged: StagedBatch, batch: TableBatch) -> tuple[pa.Table, int]:
+    def _completed(
+        self, connection: C, target: T, staged: VersionStageTables, batch: TableBatch
+    ) -> tuple[pa.Table, int]:
         """Returns the versions, with their staged keys, that are whole, and how many are not."""
         import pyarrow as pa
 
@@ -155,7 +157,12 @@ class SqlVersions(Generic[C, T]):
         return pa.table(columns, schema=ends_schema())
 
     def _write(
-        self, connection: C, target: T, staged: StagedBatch, batch: tuple[TableBatch, pa.Table], counts: dict[str, Any]
+        self,
+        connection: C,
+        target: T,
+        staged: VersionStageTables,
+        batch: tuple[TableBatch, pa.Table],
+        counts: dict[str, Any],
     ) -> None:
         import pyarrow.compute as pc
 
@@ -173,7 +180,7 @@ class SqlVersions(Generic[C, T]):
             self._drop_repeated(connection, target, staged, found, (have, puts))
 
     def _drop_repeated(
-        self, connection: C, target: T, staged: StagedBatch, found: Timeline, parts: tuple[pa.Table, pa.Table]
+        self, connection: C, target: T, staged: VersionStageTables, found: Timeline, parts: tuple[pa.Table, pa.Table]
     ) -> None:
         """A row of a snapshot that says what the version before it says makes none: that one goes on."""
         import numpy as np

@@ -80,7 +80,7 @@ class RowStatements(Protocol[T_contra]):
         """Remembers rows that leave for another key as they were: what is staged, else what the target holds."""
 
 
-class TableCatalog(Protocol):
+class KnownTables(Protocol):
     """The tables of the target as a session has seen them."""
 
     def forget(self) -> None:
@@ -108,7 +108,7 @@ class SqlWriter(ABC, Generic[C, T]):
     def __init__(
         self,
         ledger: SqlLedger[C],
-        catalog: TableCatalog,
+        catalog: KnownTables,
         statements: RowStatements[T],
         schema: str = "",
         output: OutputForm | None = None,

@@ -14,7 +14,7 @@ READ_S_MAX: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class S3Login:
     """The credentials of a config."""
 
     access_key: str
@@ -22,7 +22,7 @@ class Login:
     session_token: str | None = field(default=None, repr=False)
 
 
-def open_client(endpoint: str, region: str, login: Login, *, path_style: bool, admit: Callable[[str], None]) -> Any:
+def open_client(endpoint: str, region: str, login: S3Login, *, path_style: bool, admit: Callable[[str], None]) -> Any:
     """Returns a client that logs in with these credentials alone and repeats no request by itself. `admit` is called with the URL
     of each request before it is sent; each connection is judged when it is opened, by the address that it leads to."""
     import botocore.session  # type: ignore[import-untyped]

@@ -14,7 +14,7 @@ from cdcworker.connectors.config.definition import ConfigKey, Secret
 from cdcworker.connectors.config.place_forms import HTTP, store_problem, validator
 from cdcworker.connectors.sink_errors import TARGET_AUTH, TARGET_BUCKET, TARGET_RIGHTS, TARGET_STORE_UNFIT
 from cdcworker.connectors.warehouses.storage.s3_bucket import S3Bucket
-from cdcworker.connectors.warehouses.storage.s3_client import Login, open_client
+from cdcworker.connectors.warehouses.storage.s3_client import S3Login, open_client
 from cdcworker.connectors.warehouses.stores.judged_hosts import JudgedHosts
 from cdcworker.schemas.errors import CdcError
 
@@ -117,7 +117,7 @@ def bucket_of(config: Mapping[str, Any], roots: Sequence[str]) -> S3Bucket:
         raise CdcError(TARGET_STORE_UNFIT, "warehouse.path names no bucket", where={"key": "warehouse.path"})
     hosts, endpoint, path_style = _hosts(config, found["bucket"], roots)
     prefix = clean_prefix(found["prefix"])
-    login = Login(config[ACCESS_KEY], _text(config[SECRET_KEY]) or "", _text(config[SESSION_TOKEN]))
+    login = S3Login(config[ACCESS_KEY], _text(config[SECRET_KEY]) or "", _text(config[SESSION_TOKEN]))
 
     def client() -> Any:
         return open_client(endpoint, config[REGION], login, path_style=path_style, admit=hosts.admit_request)

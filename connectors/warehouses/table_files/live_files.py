@@ -24,13 +24,13 @@ GONE_SHARE_MAX: Final = 0.3
 """A file of which a larger share of rows is deleted is written again without them."""
 
 
-class DataFile(Protocol):
+class FileOfRows(Protocol):
     @property
     def rows(self) -> int:
         """How many rows it has, with those that are deleted."""
 
 
-File = TypeVar("File", bound=DataFile)
+File = TypeVar("File", bound=FileOfRows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from cdcworker.connectors.spark.config import CONFIG_DEF
 from cdcworker.connectors.spark.runtime.session import JavaRuntime, SparkEngine
 from cdcworker.connectors.warehouses.kind import WriterTask
 from cdcworker.connectors.warehouses.lake import statements
-from cdcworker.connectors.warehouses.lake.tables import TableName
+from cdcworker.connectors.warehouses.lake.tables import LakeName
 from pyspark.sql import SparkSession
 
 from ..measure import cpu_s, tree
@@ -84,7 +84,7 @@ def _compared(session: SparkSession, writer: Any, kind: str, workload: Workload)
     pairs = []
     for at in range(workload.tables):
         found = whole.expected(workload, at)
-        place, fresh = TableName("public", f"t{at:02d}"), TableName("public", f"fresh{at:02d}")
+        place, fresh = LakeName("public", f"t{at:02d}"), LakeName("public", f"fresh{at:02d}")
         table, target = writer._tables.name(place), writer._tables.name(fresh)
         rows += found.num_rows
         began = time.monotonic()

@@ -10,7 +10,7 @@ import json
 
 import pytest
 from cdcworker.connectors.api.kit import SourcePlace
-from cdcworker.connectors.kit.rows import RowShape
+from cdcworker.connectors.kit.rows import TableShape
 from cdcworker.connectors.query_source import source as source_module
 from cdcworker.connectors.query_source.connector import QuerySource
 from cdcworker.connectors.query_source.source import QueryRows
@@ -56,7 +56,7 @@ def values(outside, declared, *expressions):
         outside.run(f"insert into kinds values ({number}, {expression})")
     source = opened(outside, query="select * from kinds")
     (table,) = source.tables()
-    shape = RowShape("query", table)
+    shape = TableShape("query", table)
     return [shape.row(record.row)[1] for record in source.read(None).records], shape.table.columns[1].type
 
 

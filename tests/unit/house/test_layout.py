@@ -147,6 +147,35 @@ def test_tests_lie_where_the_packages_lie_that_they_test(tier: str) -> None:
     assert astray <= TESTED_TOGETHER
 
 
+SIBLINGS = (
+    re.compile(r"(connectors)/(mysql|postgres)/"),
+    re.compile(r"(connectors/warehouses)/([a-z_]+)/"),
+    re.compile(r"(connectors/targets)/([a-z_]+)/"),
+    re.compile(r"(connectors/transforms)/(debezium/|[a-z_]+)"),
+)
+"""Databases, warehouses and targets: each has a part of its own of what all of them have. Transforms have the names that Kafka Connect
+and Debezium have given them."""
+
+
+def are_siblings(places: list[str]) -> bool:
+    """Returns whether each of the modules is in another of the folders that are made alike."""
+    found = [match for place in places for match in (kind.match(place) for kind in SIBLINGS) if match]
+    return len(found) == len({match[2] for match in found}) == len(places) and len({match[1] for match in found}) == 1
+
+
+def test_a_class_has_its_name_to_itself_in_its_room() -> None:
+    """Siblings may call the same part by the same name."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for place, tree in modules():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault((place.partition("/")[0], node.name), []).append(place)
+    assert len(places) > 1_000
+    shared = {name: found for name, found in places.items() if len(found) > 1}
+    assert any(map(are_siblings, shared.values()))
+    assert {name: found for name, found in shared.items() if not are_siblings(found)} == {}
+
+
 def folder_of(module: str) -> str:
     """Returns the folder of an imported module, or the folder that is the imported package."""
     path = module.removeprefix("cdcworker.").replace(".", "/")

@@ -19,6 +19,7 @@ from cdcworker.connectors.config.common_keys import ACCEPTED, CONNECTION_KEY, CO
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey
 from cdcworker.connectors.registry.names import UNKNOWN_CLASS
 from cdcworker.connectors.registry.plugin import Plugin
+from cdcworker.connectors.registry.shipped import BY_NAME
 from cdcworker.coordinator.api import LogRecord
 from cdcworker.coordinator.core.requests import PendingRequest, decide
 from cdcworker.coordinator.log.config_fold import fold_all
@@ -74,7 +75,7 @@ class _Plugin:
 
 
 def lookup(name: str) -> Plugin:
-    for plugin in (SOURCE, SINK):
+    for plugin in (SOURCE, SINK, BY_NAME["spark"]):
         if name in (plugin.name, *plugin.aliases):
             return plugin
     raise CdcError(UNKNOWN_CLASS, "connector.class is not one of the known connectors (fake, drain)")

@@ -18,7 +18,7 @@ import click
     help="worker.properties or worker.yaml, with Kafka Connect's names. CDC_… environment variables override it.",
 )
 def start(path: Path | None) -> None:
-    """Run one worker. SIGTERM or Ctrl-C hands its tasks over and ends; a second one ends at once."""
+    """Run one worker. SIGTERM or Ctrl-C releases its tasks and ends it; a second one ends it at once."""
     import logging
 
     from cdcworker.connectors.config.installed_plugins import ALLOWED, VARIABLE
@@ -39,7 +39,7 @@ def start(path: Path | None) -> None:
     for warning in warnings:
         logging.getLogger(__name__).warning("%s", warning)
 
-    # What is imported stays: a search for garbage among it would be in vain, now and later.
+    # Imported modules live as long as the process: the garbage collector need not look at them.
     gc.disable()
     # httpx goes on without its own command line, which imports a terminal's library.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
@@ -53,7 +53,7 @@ def start(path: Path | None) -> None:
 def _leave_no_core() -> None:
     """Limits core dumps to one byte, for the tasks too: a dump of the memory would hold every secret.
 
-    A limit of zero is ignored by programs to which the kernel pipes dumps.
+    With a limit of 0 a core_pattern that begins with a pipe gets dumps all the same.
     """
     import resource
 

@@ -17,42 +17,49 @@ PREFIX: Final = "topic.prefix"
 _DEFAULTS: Final = {"skipped.operations": "t", "extended.headers.enabled": "true"}
 _POSTGRES_DEFAULTS: Final = {"publication.autocreate.mode": "disabled"}
 _AVRO: Final = "avro"
+"""Stands in the class names of all converters of Avro."""
 
 
 def taken(config: Mapping[str, str], name: str, worker: Mapping[str, str], prefix: str = "") -> TakenConfig:
     """Returns the config under a name. `worker`: the properties of Kafka Connect's worker, from which a connector without converters
     has them; `prefix`: another topic.prefix."""
-    own = {**config, "name": name}
+    converted = {**config, "name": name}
     findings: list[KeyFinding] = []
     for key, value in inherited(config, worker).items():
-        own[key] = value
-        findings.append(KeyFinding(key, "set", "as Kafka Connect's worker has it"))
+        converted[key] = value
+        findings.append(KeyFinding(key, "set", "from the properties of Kafka Connect's worker"))
     is_postgres = config.get("connector.class") == POSTGRES
     for key, value in {**_DEFAULTS, **(_POSTGRES_DEFAULTS if is_postgres else {})}.items():
-        if key not in own:
-            own[key] = value
-            findings.append(KeyFinding(key, "set", f"{value}, which changes nothing of what Debezium has"))
-    if prefix and prefix != own.get(PREFIX):
-        own[PREFIX] = prefix
-        findings.append(KeyFinding(PREFIX, "set", f"{prefix}: readers of the former topics have to move"))
-    findings += _in_the_way(config, own)
-    return TakenConfig(own, tuple(findings))
+        if key not in converted:
+            converted[key] = value
+            findings.append(KeyFinding(key, "set", f"{value}, which is what Debezium does"))
+    if prefix and prefix != converted.get(PREFIX):
+        converted[PREFIX] = prefix
+        findings.append(KeyFinding(PREFIX, "set", f"{prefix}: readers must switch to the new topics"))
+    findings += _refusals_and_notes(config, converted)
+    return TakenConfig(converted, tuple(findings))
 
 
-def _in_the_way(config: Mapping[str, str], own: Mapping[str, str]) -> Iterator[KeyFinding]:
+def _refusals_and_notes(config: Mapping[str, str], converted: Mapping[str, str]) -> Iterator[KeyFinding]:
     """Yields what cannot be taken over, with what to do, and what readers should know."""
     kind = config.get("connector.class", "")
     if kind not in CLASSES:
-        yield KeyFinding("connector.class", "refused", f"only {', '.join(CLASSES)} can be taken over")
+        yield KeyFinding(
+            "connector.class", "refused", f"{kind or 'no class'} cannot be taken over: only {', '.join(CLASSES)} can"
+        )
     if not config.get(PREFIX):
         yield KeyFinding(
             PREFIX, "refused", "is missing: a config of Debezium 1 has to be brought up to Debezium 2 first"
         )
     for key in CONVERTERS:
-        if key not in own:
-            yield KeyFinding(key, "refused", "is that of Kafka Connect's worker: name its file with --worker-config")
-    if any(_AVRO in own.get(key, "").lower() for key in CONVERTERS) and own.get(PREFIX) == config.get(PREFIX):
-        text = "Avro records carry ids of another schema registry: give --topic-prefix, or let readers come to the end first"
+        if key not in converted:
+            yield KeyFinding(
+                key, "refused", "is not in the config: name the file of Kafka Connect's worker with --worker-config"
+            )
+    if any(_AVRO in converted.get(key, "").lower() for key in CONVERTERS) and converted.get(PREFIX) == config.get(
+        PREFIX
+    ):
+        text = "Avro records carry ids of another schema registry: give --topic-prefix, or let readers consume the old topics to their end first"
         yield KeyFinding("value.converter", "note", text)
     if kind != POSTGRES:
         return

@@ -83,7 +83,7 @@ class RunningConnector:
 
 
 @dataclass(frozen=True)
-class OffsetsTopic:
+class ConnectOffsetsTopic:
     """The topic in which a Kafka Connect cluster keeps its offsets."""
 
     bootstrap: str
@@ -108,7 +108,7 @@ class WrittenConnector:
 
     name: str
     config: Mapping[str, str] = field(repr=False)
-    offsets: Path | OffsetsTopic
+    offsets: Path | ConnectOffsetsTopic
 
     def require_stoppable(self) -> None:
         """It stands."""
@@ -117,7 +117,7 @@ class WrittenConnector:
         """It stands."""
 
     def stored_offsets(self) -> Sequence[Mapping[str, Any]]:
-        if isinstance(self.offsets, OffsetsTopic):
+        if isinstance(self.offsets, ConnectOffsetsTopic):
             return self.offsets.stored_offsets(self.name)
         found = read_object(self.offsets)
         if isinstance(found.get("offsets"), list):

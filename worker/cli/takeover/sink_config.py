@@ -17,7 +17,7 @@ def taken_sink(config: Mapping[str, str], name: str, worker: Mapping[str, str]) 
     has them."""
     found = inherited(config, worker)
     own = {**config, **found, "name": name}
-    findings = [KeyFinding(key, "set", "as Kafka Connect's worker has it") for key in found]
+    findings = [KeyFinding(key, "set", "from the properties of Kafka Connect's worker") for key in found]
     if not any(config.get(key) for key in TOPICS):
         text = "is missing, so this is no sink: a source's position means something to its own connector alone"
         findings.append(KeyFinding(TOPICS[0], "refused", text))

@@ -19,7 +19,7 @@ from cdcworker.connectors.config.place_forms import (
     HTTP_OR_PATH,
     PATH,
     PLACE,
-    Form,
+    PlaceForm,
     bare,
     host_problem,
     one_of,
@@ -51,7 +51,7 @@ _METASTORES: Final = re.compile(rf"thrift://{PLACE}/?")
 _AUTHENTICATION: Final = one_of("none", "basic", "oauth2", "sigv4", "google")
 
 
-def _form(form: Form, *names: str) -> dict[str, Form]:
+def _form(form: PlaceForm, *names: str) -> dict[str, PlaceForm]:
     return dict.fromkeys(names, form)
 
 
@@ -66,7 +66,7 @@ def _of_place(value: str) -> bool:
     return value.startswith("/") or "://" in value
 
 
-_WAREHOUSE: Final = Form(
+_WAREHOUSE: Final = PlaceForm(
     _warehouse_problem,
     FILES.hosts,
     FILES.services,
@@ -88,9 +88,9 @@ def _metastore_hosts(value: str) -> Sequence[str]:
     return [bare(one["host"]) for one in found if one]
 
 
-METASTORES: Final = Form(_metastores_problem, _metastore_hosts)
+METASTORES: Final = PlaceForm(_metastores_problem, _metastore_hosts)
 
-TABLE_PROPERTIES: Final[Mapping[str, Form]] = {
+TABLE_PROPERTIES: Final[Mapping[str, PlaceForm]] = {
     **_form(WORD, "write.format.default", "write.delete.format.default", "write.metadata.compression-codec"),
     **_form(WORD, "write.parquet.compression-codec", "write.avro.compression-codec", "write.orc.compression-codec"),
     **_form(NUMBER, "write.parquet.compression-level", "write.avro.compression-level"),
@@ -107,7 +107,7 @@ TABLE_PROPERTIES: Final[Mapping[str, Form]] = {
 }
 """Properties of tables that name no place and no class; those by which a sink commits are not among them."""
 
-_ANY_CATALOG: Final[Mapping[str, Form]] = {
+_ANY_CATALOG: Final[Mapping[str, PlaceForm]] = {
     **_form(NUMBER, "clients", "cache.expiration-interval-ms", "client.pool.cache.eviction-interval-ms"),
     **_form(BOOLEAN, "cache.case-sensitive", "io.manifest.cache-enabled", "unique-table-location"),
     **_form(NUMBER, "io.manifest.cache.expiration-interval-ms", "io.manifest.cache.max-content-length"),
@@ -117,7 +117,7 @@ _ANY_CATALOG: Final[Mapping[str, Form]] = {
     **_form(WORD, "default-namespace", "client-pool-cache-keys", "app-id", "app-name"),
     **{f"table-{kind}.{name}": form for kind in ("default", "override") for name, form in TABLE_PROPERTIES.items()},
 }
-_S3: Final[Mapping[str, Form]] = {
+_S3: Final[Mapping[str, PlaceForm]] = {
     **_form(HTTP, "s3.endpoint"),
     **_form(_REGION, "s3.region", "client.region"),
     **_form(TEXT, "s3.access-key-id", "s3.secret-access-key", "s3.session-token", "s3.sse.key", "s3.sse.md5"),
@@ -150,7 +150,7 @@ _S3: Final[Mapping[str, Form]] = {
     },
     **_form(BOOLEAN, "http-client.apache.tcp-keep-alive-enabled", "http-client.apache.expect-continue-enabled"),
 }
-_OTHER_STORES: Final[Mapping[str, Form]] = {
+_OTHER_STORES: Final[Mapping[str, PlaceForm]] = {
     **_form(HTTP, "gcs.service.host"),
     **_form(TEXT, "gcs.oauth2.token", "gcs.encryption-key", "gcs.decryption-key"),
     **_form(WORD, "gcs.project-id", "gcs.user-project", "gcs.client-lib-token"),
@@ -175,7 +175,7 @@ _STORE_FAMILIES: Final = (
     (rf"adls\.connection-string\.{_ACCOUNT}", HOST_OR_HTTP),
     (rf"hadoop\.fs\.azure\.(?:account\.key|sas\.fixed\.token)\.{_ACCOUNT}", TEXT),
 )
-_REST: Final[Mapping[str, Form]] = {
+_REST: Final[Mapping[str, PlaceForm]] = {
     **_form(_WAREHOUSE, "warehouse"),
     **_form(TEXT, "credential", "token", "scope", "audience", "resource"),
     **_form(text_of(r"[A-Za-z0-9_.~/%-]{1,512}", "a path"), "prefix"),
@@ -192,7 +192,7 @@ _REST: Final[Mapping[str, Form]] = {
     **_form(WORD, "snapshot-loading-mode", "scan-planning-mode"),
     **_form(text_of(r"[!-~]{1,16}", "a separator"), "namespace-separator"),
     **_form(TEXT, "rest.client.user-agent", "rest.client.proxy.username", "rest.client.proxy.password"),
-    **_form(Form(host_problem, lambda value: [bare(value)]), "rest.client.proxy.hostname"),
+    **_form(PlaceForm(host_problem, lambda value: [bare(value)]), "rest.client.proxy.hostname"),
     **_form(NUMBER, "rest.client.proxy.port", "rest.client.max-retries", "rest.client.max-connections"),
     **_form(NUMBER, "rest.client.connections-per-route", "rest.client.connection-timeout-ms"),
     **_form(NUMBER, "rest.client.socket-timeout-ms", "rest-table-cache.expire-after-write-ms"),
@@ -203,20 +203,20 @@ _HEADER: Final = (
     r"header\.(?!(?i:host|connection|content-length|transfer-encoding|upgrade|te|trailer)$)[A-Za-z0-9_-]{1,100}"
 )
 _TOKEN_TYPE: Final = r"urn:ietf:params:oauth:token-type:(?:access_token|refresh_token|id_token|saml1|saml2|jwt)"  # noqa: S105  a name of a kind of token
-_HIVE: Final[Mapping[str, Form]] = {
+_HIVE: Final[Mapping[str, PlaceForm]] = {
     **_form(FILES, "warehouse"),
     **_form(BOOLEAN, "list-all-tables", "hadoop.hive.metastore.sasl.enabled", "hadoop.hive.metastore.use.SSL"),
     **_form(text_of(r"[A-Za-z0-9_./@-]{1,512}", "a principal"), "hadoop.hive.metastore.kerberos.principal"),
     **_form(text_of(r"[0-9]{1,9}(?:ms|s|m)?", "a time"), "hadoop.hive.metastore.client.socket.timeout"),
     **_form(WORD, "hadoop.metastore.catalog.default", "hadoop.hive.metastore.uris.selection"),
 }
-_JDBC: Final[Mapping[str, Form]] = {
+_JDBC: Final[Mapping[str, PlaceForm]] = {
     **_form(FILES, "warehouse"),
     **_form(one_of("V0", "V1"), "jdbc.schema-version"),
     **_form(BOOLEAN, "jdbc.init-catalog-tables", "jdbc.strict-mode"),
     **{f"jdbc.{name}": form for name, form in jdbc_uris.PARAMETERS.items()},
 }
-_NESSIE: Final[Mapping[str, Form]] = {
+_NESSIE: Final[Mapping[str, PlaceForm]] = {
     **_form(FILES, "warehouse"),
     **_form(text_of(r"[A-Za-z0-9_./-]{1,512}", "the name of a reference"), "ref", "ref.hash"),
     **_form(one_of("1", "2"), "client-api-version"),
@@ -232,14 +232,14 @@ _NESSIE: Final[Mapping[str, Form]] = {
         }.items()
     },
 }
-_CATALOG_ITSELF: Final[Mapping[str, Mapping[str, Form]]] = {
+_CATALOG_ITSELF: Final[Mapping[str, Mapping[str, PlaceForm]]] = {
     "hadoop": _form(BOOLEAN, "suppress-permission-error"),
     "hive": _HIVE,
     "rest": _REST,
     "jdbc": _JDBC,
     "nessie": _NESSIE,
 }
-URIS: Final[Mapping[str, Form]] = {
+URIS: Final[Mapping[str, PlaceForm]] = {
     "hive": METASTORES,
     "rest": HTTP,
     "jdbc": jdbc_uris.URI,
@@ -252,7 +252,7 @@ _FILE_CLIENTS: Final = (
     *("org.apache.iceberg.aws.s3.S3FileIO", "org.apache.iceberg.gcp.gcs.GCSFileIO"),
     "org.apache.iceberg.azure.adlsv2.ADLSFileIO",
 )
-_SENT: Final[Mapping[str, Form]] = {
+_SENT: Final[Mapping[str, PlaceForm]] = {
     **_form(HTTP, "uri"),
     **_form(one_of(*_FILE_CLIENTS), "io-impl"),
     **_form(HTTP_OR_PATH, "client.refresh-credentials-endpoint", "gcs.oauth2.refresh-credentials-endpoint"),
@@ -263,17 +263,17 @@ _SENT: Final[Mapping[str, Form]] = {
 """What the server of a REST catalog may set besides what connectors may. No other client of files than these is loaded."""
 
 
-def listed(catalog: str) -> Mapping[str, Form]:
+def listed(catalog: str) -> Mapping[str, PlaceForm]:
     """Returns the properties that connectors may set for a kind of catalog, besides families such as `header.*`."""
     return {**_ANY_CATALOG, **_S3, **_OTHER_STORES, **_CATALOG_ITSELF.get(catalog, {})}
 
 
-def families(catalog: str) -> Sequence[tuple[str, Form]]:
+def families(catalog: str) -> Sequence[tuple[str, PlaceForm]]:
     """Returns patterns of names that connectors may set for a kind of catalog, each with the form of its values."""
     return (*_STORE_FAMILIES, (_HEADER, TEXT), (_TOKEN_TYPE, TEXT)) if catalog == "rest" else _STORE_FAMILIES
 
 
-def form_of(catalog: str, name: str) -> Form | None:
+def form_of(catalog: str, name: str) -> PlaceForm | None:
     """Returns the form of a property's values; None for a property that connectors may not set."""
     found = listed(catalog).get(name)
     if found is not None:
@@ -322,7 +322,7 @@ def problem_of(catalog: str, given: Property) -> str | None:
     return f"{problem} in {given.shown}" if problem else None
 
 
-def _value_problem(form: Form, given: Property) -> str | None:
+def _value_problem(form: PlaceForm, given: Property) -> str | None:
     """Returns what is wrong with a value. Iceberg puts a variable of Java's process in the place of one that begins with `env:`,
     and Hadoop variables and settings in the place of `${…}`."""
     if given.value.startswith(_VARIABLE):

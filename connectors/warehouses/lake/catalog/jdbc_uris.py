@@ -10,14 +10,23 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import unquote
 
-from cdcworker.connectors.config.place_forms import PATH, PLACE, Form, bare, host_problem, one_of, path_problem, text_of
+from cdcworker.connectors.config.place_forms import (
+    PATH,
+    PLACE,
+    PlaceForm,
+    bare,
+    host_problem,
+    one_of,
+    path_problem,
+    text_of,
+)
 
 TEXT: Final = text_of(r"[^\x00-\x1f\x7f]{0,8192}", "text without control characters")
 NUMBER: Final = text_of(r"-?[0-9]{1,19}", "a whole number")
 BOOLEAN: Final = one_of("true", "false")
 WORD: Final = text_of(r"[A-Za-z0-9_.:+@=-]{1,512}", "a word of letters, digits and _ . : + @ = -")
 
-PARAMETERS: Final[Mapping[str, Form]] = {
+PARAMETERS: Final[Mapping[str, PlaceForm]] = {
     "user": TEXT,
     "password": TEXT,
     **dict.fromkeys(("connectTimeout", "socketTimeout", "loginTimeout"), NUMBER),
@@ -86,4 +95,4 @@ def _paths(value: str) -> Sequence[str]:
     return [path for name, text in parameters(value) if name in PARAMETERS for path in PARAMETERS[name].paths(text)]
 
 
-URI: Final = Form(_problem, _hosts, paths=_paths)
+URI: Final = PlaceForm(_problem, _hosts, paths=_paths)

@@ -20,7 +20,7 @@ MINUTES_A_DAY: Final = 24 * 60
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class MaintenanceWindow:
     """Minutes of a day in UTC from `first` up to but without `end`, over midnight where that is smaller."""
 
     first: int = 0
@@ -32,15 +32,15 @@ class Window:
         return self.first == self.end or minute >= self.first or minute < self.end
 
 
-def window_of(text: str) -> Window | None:
+def window_of(text: str) -> MaintenanceWindow | None:
     """Returns the window that a text such as 22:00-04:00 names, and all day where it is empty; None: it names none."""
     if not text:
-        return Window()
+        return MaintenanceWindow()
     begin, dash, end = text.partition("-")
     first, last = _minute(begin), _minute(end)
     if not dash or first is None or last is None or first == last:
         return None
-    return Window(first, last)
+    return MaintenanceWindow(first, last)
 
 
 def _minute(text: str) -> int | None:
@@ -56,7 +56,7 @@ class MaintenancePolicy:
 
     interval_s: float = 600.0
     """From the end of a run to the beginning of the next one; 0: there is none."""
-    window: Window = Window()
+    window: MaintenanceWindow = MaintenanceWindow()
     compacts: bool = True
     file_bytes: int = 128 << 20
     """About so large files become at most."""
@@ -203,7 +203,7 @@ def policy_of(config: Mapping[str, Any]) -> MaintenancePolicy:
     age, kept = config["maintenance.expiry.age.ms"], config["maintenance.expiry.keep"]
     return MaintenancePolicy(
         interval_s=config["maintenance.interval.ms"] / 1000,
-        window=window_of(config["maintenance.window"]) or Window(),
+        window=window_of(config["maintenance.window"]) or MaintenanceWindow(),
         compacts=config["maintenance.compaction.enable"],
         file_bytes=config["maintenance.compaction.file.bytes"],
         run_bytes_max=config["maintenance.compaction.run.bytes"],

@@ -114,7 +114,7 @@ def test_a_generated_stream_has_no_gap_and_no_double_over_kills_and_a_new_worker
 @pytest.mark.sampled(2, "files")
 def test_files_that_the_operator_has_not_opened_are_not_read(worker, tmp_path):
     config = {**SOURCE, "file": "/etc/hostname", "topic": f"spy-{worker.group}"}
-    answer = plain_http.put(f"{worker.url}/connectors/spy/config?details=true", json=config, timeout=30.0)
+    answer = worker.ask("PUT", "/connectors/spy/config?details=true", config)
     assert answer.status_code == 400
     (said,) = answer.json()["errors"]
     assert (said["code"], said["configPath"]) == ("file.path_not_allowed", "/config/file")

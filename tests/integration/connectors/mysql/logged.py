@@ -10,7 +10,7 @@ from typing import Any
 
 import pymysql
 from cdcworker.connectors.mysql.binlog.event_reader import Event, EventReader
-from cdcworker.connectors.mysql.binlog.rows import Rows
+from cdcworker.connectors.mysql.binlog.rows import RowsEvent
 from cdcworker.connectors.mysql.binlog.table_map import TableMap
 from cdcworker.connectors.mysql.gtid.mariadb import MariaDbPosition
 from cdcworker.connectors.mysql.transport.commands import MariaDbStart, Reader, Start
@@ -88,13 +88,13 @@ class LoggedServer(MariaDbServer):
             events = EventReader(stream.checksum, complete)
             return [event for data in read_to_the_end(stream) for event in events.read(data)]
 
-    def rows(self, *statements: str, **more: Any) -> list[Rows]:
+    def rows(self, *statements: str, **more: Any) -> list[RowsEvent]:
         """The rows events of some statements."""
         return changed_rows(self.events(*statements, **more))
 
 
-def changed_rows(events: Sequence[Event]) -> list[Rows]:
-    return [event.body for event in events if isinstance(event.body, Rows)]
+def changed_rows(events: Sequence[Event]) -> list[RowsEvent]:
+    return [event.body for event in events if isinstance(event.body, RowsEvent)]
 
 
 def read_to_the_end(stream: DumpStream) -> list[bytes]:

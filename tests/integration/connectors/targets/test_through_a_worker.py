@@ -59,18 +59,18 @@ def test_a_web_service_gets_rows_once_is_left_alone_while_paused_and_gets_them_a
         ("hook", True), ("lines", True),
     ]  # fmt: skip
 
-    plain_http.put(f"{worker.url}/connectors/hook/pause", timeout=30.0)
+    worker.ask("PUT", "/connectors/hook/pause")
     worker.wait_state("hook", "PAUSED")
     worker.put(
         "gen", {"connector.class": "datagen", "topic.prefix": prefix, "max.rows": "400", "rows.per.second": "-1"}
     )
     worker.wait(lambda: len(lines.read_text().splitlines()) == 400, "the other sink goes on")
     assert len(hook.events) == 300
-    plain_http.put(f"{worker.url}/connectors/hook/resume", timeout=30.0)
+    worker.ask("PUT", "/connectors/hook/resume")
     worker.wait(lambda: len(rows(hook)) == 400, "the rest")
     assert len(hook.events) == 400
 
-    plain_http.put(f"{worker.url}/connectors/hook/stop", timeout=30.0)
+    worker.ask("PUT", "/connectors/hook/stop")
     worker.wait(lambda: worker.get("/connectors/hook/status")["connector"]["state"] == "STOPPED", "a stop")
     stored = worker.get("/connectors/hook/offsets")["offsets"]
     (one,) = [each for each in stored if each["partition"]["kafka_topic"] == topic]
@@ -79,7 +79,7 @@ def test_a_web_service_gets_rows_once_is_left_alone_while_paused_and_gets_them_a
     answer = plain_http.patch(f"{worker.url}/connectors/hook/offsets", json=asked, timeout=60.0)
     assert answer.status_code == 200, answer.text
     assert worker.get("/connectors/hook/offsets")["offsets"][0]["offset"] == {"kafka_offset": 0}
-    plain_http.put(f"{worker.url}/connectors/hook/resume", timeout=30.0)
+    worker.ask("PUT", "/connectors/hook/resume")
     wait(lambda: len(hook.events) == 800, "all of it again")
     assert hook.ledger.twice == 400, "with the same ids"
 

@@ -9,7 +9,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from cdcworker.connectors.api.table_batch import POSITION
-from cdcworker.connectors.comparison.postgres_source import PostgresSourceSide
+from cdcworker.connectors.postgres.doctor.compared_source import PostgresSourceSide
 from cdcworker.connectors.postgres.transport.server_functions import END_OF_LOG
 from cdcworker.connectors.verify import lake_texts as laketexts
 from cdcworker.connectors.verify.canonical_text import SESSION, SourceModes, VerifiedColumn
@@ -17,7 +17,7 @@ from cdcworker.connectors.verify.compare import CompareSettings, Comparison
 from cdcworker.connectors.verify.databases import VerifyLimits
 from cdcworker.connectors.verify.plan import plan
 from cdcworker.connectors.warehouses.lake.statements import type_of
-from cdcworker.connectors.warehouses.lake.tables import TableName, TableVersion
+from cdcworker.connectors.warehouses.lake.tables import LakeName, TableVersion
 from cdcworker.connectors.warehouses.lake.verify_side import LakeTarget
 from cdcworker.connectors.warehouses.parquet.verify_tables import ParquetTables
 from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
@@ -114,7 +114,7 @@ class Memory:
         self.looks = self.reads = 0
 
     def place(self, schema, table):
-        return TableName(schema, table)
+        return LakeName(schema, table)
 
     def found(self):
         self.looks += 1
@@ -143,7 +143,7 @@ def both(source):
     kinds = [("id", pa.int64()), ("name", pa.string()), ("amount", pa.decimal128(12, 2)), ("w", pa.float64())]
     data = {name: pa.array([row[at] for row in rows], kind) for at, (name, kind) in enumerate(kinds)}
     memory = Memory()
-    memory.tables[TableName("public", "people")] = pa.table(
+    memory.tables[LakeName("public", "people")] = pa.table(
         {**data, POSITION: pa.array([b"\0" * 16] * 400, pa.binary())}
     )
     return source, memory

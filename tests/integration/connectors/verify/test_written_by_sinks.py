@@ -7,7 +7,7 @@ import threading
 
 import psycopg
 import pytest
-from cdcworker.connectors.comparison.postgres_source import PostgresSourceSide
+from cdcworker.connectors.postgres.doctor.compared_source import PostgresSourceSide
 from cdcworker.connectors.postgres.errors import translate
 from cdcworker.connectors.postgres.transport.server_functions import END_OF_LOG
 from cdcworker.connectors.verify.canonical_text import SourceModes
@@ -16,7 +16,7 @@ from cdcworker.connectors.verify.databases import VerifyLimits
 from cdcworker.connectors.verify.plan import plan
 from cdcworker.connectors.warehouses.lake.delta import DeltaTables
 from cdcworker.connectors.warehouses.lake.iceberg import IcebergTables
-from cdcworker.connectors.warehouses.lake.tables import TableName
+from cdcworker.connectors.warehouses.lake.tables import LakeName
 from cdcworker.connectors.warehouses.lake.verify_side import LakeTarget
 from cdcworker.connectors.warehouses.lake.writer import LakeWriter
 from cdcworker.connectors.warehouses.target_columns import OutputForm
@@ -69,7 +69,7 @@ class Both:
 
     def plant(self, *statements):
         """In the lake, as somebody who is no sink does."""
-        session, table = self.writer._spark(), self.writer._tables.name(TableName("public", "orders"))
+        session, table = self.writer._spark(), self.writer._tables.name(LakeName("public", "orders"))
         for statement in statements:
             session.sql(statement.format(table=table))
 

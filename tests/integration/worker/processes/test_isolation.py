@@ -166,7 +166,7 @@ def test_a_bad_task_ends_in_quarantine_and_nobody_else_notices(worker, neighbour
     assert task["error"]["cause"]["code"] in cause.split()
     budget = int(config.get("task_restart_max", "1"))
     assert len(worker.starts(f"{name}-0")) == budget + 1
-    answer = plain_http.post(f"{worker.url}/connectors/{name}/tasks/0/restart", timeout=30.0)
+    answer = worker.ask("POST", f"/connectors/{name}/tasks/0/restart")
     assert answer.status_code == 204
     worker.wait(lambda: len(worker.starts(f"{name}-0")) == budget + 2, "a start after the restart")
 
@@ -175,10 +175,10 @@ def test_a_task_that_hangs_in_its_stop_is_killed_and_nobody_else_notices(worker,
     name = bad(hang_in="stop")
     worker.wait_state(name, "RUNNING")
     (pid,) = worker.starts(f"{name}-0")
-    assert plain_http.put(f"{worker.url}/connectors/{name}/stop", timeout=30.0).status_code == 204
+    assert worker.ask("PUT", f"/connectors/{name}/stop").status_code == 204
     worker.wait(lambda: not one_worker.alive(pid), "the end of its process")
     worker.wait(lambda: worker.get(f"/connectors/{name}/status")["tasks"] == [], "no task")
-    assert plain_http.put(f"{worker.url}/connectors/{name}/resume", timeout=30.0).status_code == 202
+    assert worker.ask("PUT", f"/connectors/{name}/resume").status_code == 202
     worker.wait_state(name, "RUNNING")
 
 

@@ -438,7 +438,7 @@ def test_what_no_chain_can_be_made_of_is_refused_by_its_key(worker, db):
 
 
 def refused(worker: one_worker.Worker, config: dict[str, str], key: str) -> None:
-    assert plain_http.put(f"{worker.url}/connectors/bad/config", json=config, timeout=30.0).status_code == 400
+    assert worker.ask("PUT", "/connectors/bad/config", config).status_code == 400
     validate = f"{worker.url}/connector-plugins/postgres/config/validate"
     found = plain_http.put(validate, json={**config, "name": "bad"}, timeout=30.0).json()["configs"]
     assert [each["value"]["name"] for each in found if each["value"]["errors"]] == [key]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdcworker.connectors.comparison.postgres_source import PAGE, settled
+from cdcworker.connectors.postgres.doctor.compared_source import PAGE, settled
 
 
 def test_a_position_behind_a_page_head_is_the_page():

@@ -19,7 +19,7 @@ from cdcworker.connectors.api.kit import (
     Unavailable,
 )
 from cdcworker.connectors.kit.connector_classes import sink_class, source_class
-from cdcworker.connectors.kit.rows import RowShape
+from cdcworker.connectors.kit.rows import TableShape
 from cdcworker.connectors.kit.source_task import SmallSourceTask, SourceIdentity
 from cdcworker.schemas.errors import CODES, CdcError
 
@@ -177,7 +177,7 @@ def test_an_unexpected_error_names_its_place():
     ],
 )  # fmt: skip
 def test_values_are_written_as_their_type_or_refused_by_field(kind, value, written):
-    shape = RowShape("n", SourceTable("t", [SourceField("f", kind)]))
+    shape = TableShape("n", SourceTable("t", [SourceField("f", kind)]))
     if written is not None:
         assert shape.row({"f": value}) == (written,)
         assert shape.row({}) == (None,)
@@ -188,8 +188,8 @@ def test_values_are_written_as_their_type_or_refused_by_field(kind, value, writt
 
 
 def test_numbers_of_columns_follow_from_names_so_that_fields_may_be_added_and_moved():
-    before = RowShape("n", SourceTable("t", [SourceField("a"), SourceField("b")])).table
-    after = RowShape("n", SourceTable("t", [SourceField("new"), SourceField("b"), SourceField("a")])).table
+    before = TableShape("n", SourceTable("t", [SourceField("a"), SourceField("b")])).table
+    after = TableShape("n", SourceTable("t", [SourceField("new"), SourceField("b"), SourceField("a")])).table
     ids = {column.name: column.column_id for column in after.columns}
     assert {column.name: column.column_id for column in before.columns}.items() <= ids.items()
     assert len(set(ids.values())) == 3
@@ -207,14 +207,14 @@ def test_numbers_of_columns_follow_from_names_so_that_fields_may_be_added_and_mo
 )
 def test_tables_that_cannot_be_are_refused(table):
     with pytest.raises(CdcError) as caught:
-        RowShape("n", table)
+        TableShape("n", table)
     assert caught.value.code == "plugin.failed"
 
 
 def test_a_deleted_row_needs_a_key_and_no_more():
-    assert RowShape("n", ROWS).gone({"id": 1}) == (1, None)
+    assert TableShape("n", ROWS).gone({"id": 1}) == (1, None)
     with pytest.raises(CdcError):
-        RowShape("n", SourceTable("t", [SourceField("x")])).gone({"x": "1"})
+        TableShape("n", SourceTable("t", [SourceField("x")])).gone({"x": "1"})
 
 
 def test_a_task_closes_what_it_opened_once_and_however_that_goes():

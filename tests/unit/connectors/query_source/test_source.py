@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from cdcworker.connectors.api.kit import SourcePlace
-from cdcworker.connectors.kit.rows import RowShape
+from cdcworker.connectors.kit.rows import TableShape
 from cdcworker.connectors.query_source import source as source_module
 from cdcworker.connectors.query_source.connector import QuerySource
 from cdcworker.connectors.query_source.source import QueryRows
@@ -233,7 +233,7 @@ def test_values_of_each_type(file, declared, value, expected):
     source = opened(file, query="select * from kinds")
     (table,), (record,) = source.tables(), source.read(None).records
     assert record.row['a "b'] == expected
-    RowShape("query", table).row(record.row)
+    TableShape("query", table).row(record.row)
 
 
 def test_a_value_that_its_column_cannot_have_is_refused_without_the_value(file):
@@ -241,7 +241,7 @@ def test_a_value_that_its_column_cannot_have_is_refused_without_the_value(file):
     file.run("insert into kinds values (1, ?)", SECRET)
     source = opened(file, query="select * from kinds")
     with pytest.raises(CdcError) as caught:
-        RowShape("query", source.tables()[0]).row(source.read(None).records[0].row)
+        TableShape("query", source.tables()[0]).row(source.read(None).records[0].row)
     assert SECRET not in str(caught.value)
     assert caught.value.where["field"] == "n"
 

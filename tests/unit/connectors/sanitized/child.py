@@ -96,7 +96,7 @@ def rows(core_module: ModuleType, shake: Shaker, count: int) -> int:
     from cdcworker.connectors.capture.snapshot.progress import SnapshotProgress
     from cdcworker.connectors.postgres.decode import native_path
     from cdcworker.connectors.postgres.decode.table_plan import source_template
-    from cdcworker.connectors.postgres.snapshot.row_emitter import FrameRowEmitter, RowPositions
+    from cdcworker.connectors.postgres.snapshot.row_emitter import FrameRowEmitter, TableRowPositions
     from cdcworker.connectors.postgres.types.mapping import HandlingModes
 
     from tests.unit.connectors.postgres.decode.test_native_path import SAMPLE, SAMPLE_COLUMNS
@@ -105,7 +105,7 @@ def rows(core_module: ModuleType, shake: Shaker, count: int) -> int:
 
     assert native_path.native() is core_module
     plan = plan_of(SAMPLE_COLUMNS, HandlingModes(), TableFilters())
-    stamp = RowPositions(SnapshotProgress(), source_template("shop", "db"), plan, VIEW, 1 << 32)
+    stamp = TableRowPositions(SnapshotProgress(), source_template("shop", "db"), plan, VIEW, 1 << 32)
     layout = FrameRowEmitter(Registry(), core_module).layout(stamp)
     escaped = [b"a\tb\\c\n" if i == 2 else value if i % 3 == 0 else None for i, value in enumerate(SAMPLE)]
     lines = [line_of(SAMPLE), line_of(escaped)]
@@ -159,7 +159,7 @@ def bodies(native: ModuleType, shake: Shaker, count: int) -> int:
     done, ends = 0, array("q", (0, 0))
     for paths in (((),), (("after",), ("op",)), (("before", "many"), ("after", "v"))):
         plan = decode.DecodePlan(SCHEMA, paths)
-        words = plan.nodes, plan.kids, plan.widths
+        words = plan.nodes, plan.children, plan.widths
 
         def take(view: memoryview, words: tuple[bytes, ...] = words) -> bool:
             ends[1] = len(view)

@@ -17,7 +17,7 @@ from cdcworker.connectors.spark.runtime.session import local, settings
 from cdcworker.connectors.warehouses.kind import WriterTask
 from cdcworker.connectors.warehouses.lake.consistent_sets import WholeLakeWriter
 from cdcworker.connectors.warehouses.lake.kind import catalog_settings, delta_tables
-from cdcworker.connectors.warehouses.lake.tables import TableName
+from cdcworker.connectors.warehouses.lake.tables import LakeName
 from cdcworker.connectors.warehouses.parquet.consistent_sets import WholeParquetWriter
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.topics import data_topics, watermark_topics
@@ -205,7 +205,7 @@ def test_a_delta_lake_is_a_folder(tmp_path):
         CONFIG_DEF.parse(delta)
     config = CONFIG_DEF.parse({**delta, "warehouse.path": str(tmp_path / "lake")})
     tables = delta_tables(config, [str(tmp_path)])
-    assert tables.name(TableName("public", "a`b")) == f"delta.`{tmp_path}/lake/public/a``b`"
+    assert tables.name(LakeName("public", "a`b")) == f"delta.`{tmp_path}/lake/public/a``b`"
     with pytest.raises(CdcError):
         delta_tables(config, ["/srv"])
 

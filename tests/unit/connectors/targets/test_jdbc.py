@@ -8,7 +8,7 @@ import pytest
 from cdcworker.connectors import jdbc_url
 from cdcworker.connectors.api.record_target import TargetRecord
 from cdcworker.connectors.targets.jdbc import mysql_values, naming, postgres_values
-from cdcworker.connectors.targets.jdbc.changes import ChangeReader, Rows, Truncate, without_older
+from cdcworker.connectors.targets.jdbc.changes import ChangeReader, RowsStep, TruncateStep, without_older
 from cdcworker.connectors.targets.jdbc.config import CONFIG_DEF, CONFLUENT, DEBEZIUM
 from cdcworker.connectors.targets.jdbc.ledger import Partition, ends_of
 from cdcworker.connectors.targets.jdbc.rules import WriteRules, rules_of
@@ -136,7 +136,7 @@ def test_names_of_tables(template, dotted, wanted):
 
 def test_of_a_key_the_last_change_counts_and_a_row_that_is_gone_is_not_written():
     (step,) = steps([change("c", 1, "a"), change("c", 2, "a"), change("u", 1, "b"), change("d", 2)])
-    assert isinstance(step, Rows)
+    assert isinstance(step, RowsStep)
     assert step.written == {frozenset(): [(1, "b")]}
     assert step.deleted == [(2,)]
     (again,) = steps([change("c", 1, "a"), change("d", 1), change("c", 1, "b")])
@@ -145,7 +145,7 @@ def test_of_a_key_the_last_change_counts_and_a_row_that_is_gone_is_not_written()
 
 def test_a_truncate_stands_between_what_came_before_and_after_it():
     found = steps([change("c", 1), change("t", 0, position=(5, 1, 0)), change("c", 2)], truncates=True, position="at")
-    assert [type(step) for step in found] == [Rows, Truncate, Rows]
+    assert [type(step) for step in found] == [RowsStep, TruncateStep, RowsStep]
     assert found[1].position == packed.pack(">QII", 5, 1, 0)
     (left_out,) = steps([change("c", 1), change("t", 0), change("c", 2)])
     assert len(left_out.written[frozenset()]) == 2

@@ -9,7 +9,7 @@ import pytest
 from cdcworker.connectors.targets.kafka import errors
 from cdcworker.connectors.targets.kafka.checkpoints import Checkpoint, encoded
 from cdcworker.connectors.targets.kafka.config import CONFIG_DEF
-from cdcworker.connectors.targets.kafka.ledger import FIRST_SLOT, Copied, Entry, Ledger, Owner, slot_of
+from cdcworker.connectors.targets.kafka.ledger import FIRST_SLOT, Copied, CopyOwner, Entry, Ledger, slot_of
 from cdcworker.connectors.targets.kafka.naming import TopicNames
 from cdcworker.connectors.targets.kafka.translation import translated
 from confluent_kafka import KafkaException
@@ -132,7 +132,7 @@ def test_nothing_is_known_of_a_partition_that_is_not_copied_and_of_what_was_set_
 
 def test_records_of_others_and_nonsense_in_the_ledger_are_passed_over():
     ledger = Ledger("c")
-    ledger.read(*ledger.owner_record("p", Owner((3, 1), "id")))
+    ledger.read(*ledger.owner_record("p", CopyOwner((3, 1), "id")))
     for key, value in [
         (None, None),
         (b"[", b"{}"),
@@ -145,14 +145,14 @@ def test_records_of_others_and_nonsense_in_the_ledger_are_passed_over():
         (b"7", b"7"),
     ]:
         ledger.read(key, value)
-    assert ledger.partitions == {"p": Copied(Owner((3, 1), "id"), {"id"})}
+    assert ledger.partitions == {"p": Copied(CopyOwner((3, 1), "id"), {"id"})}
 
 
 def test_the_owner_of_a_partition_is_the_newest_whoever_has_claimed_it_last():
     ledger = Ledger("c")
-    for owner in (Owner((2, 0), "a"), Owner((1, 5), "b"), Owner((2, 1), "c"), Owner((2, 0), "d")):
+    for owner in (CopyOwner((2, 0), "a"), CopyOwner((1, 5), "b"), CopyOwner((2, 1), "c"), CopyOwner((2, 0), "d")):
         ledger.read(*ledger.owner_record("p", owner))
-    assert ledger.of("p").owner == Owner((2, 1), "c")
+    assert ledger.of("p").owner == CopyOwner((2, 1), "c")
     assert ledger.of("p").ids == {"a", "b", "c", "d"}
 
 

@@ -6,9 +6,9 @@ import hashlib
 
 import pytest
 from cdcworker.connectors.comparison.opening import planned_table
-from cdcworker.connectors.comparison.postgres_source import modes_of
 from cdcworker.connectors.comparison.source_tables import SentTable
 from cdcworker.connectors.postgres.config.settings import parse
+from cdcworker.connectors.postgres.doctor.compared_source import modes_of
 from cdcworker.connectors.verify import compare, plan, report
 from cdcworker.connectors.verify import lake_texts as laketexts
 from cdcworker.connectors.verify.canonical_text import SourceModes, TextPair, VerifiedColumn, pair

@@ -6,7 +6,7 @@ import datetime as dt
 from decimal import Decimal
 
 import pytest
-from cdcworker.connectors.comparison.sent_columns import sent_type
+from cdcworker.connectors.mysql.doctor.sent_columns import sent_type
 from cdcworker.connectors.verify.canonical_text import VerifiedColumn
 from cdcworker.connectors.verify.lake_texts import CLIENT, LAKE
 from cdcworker.connectors.verify.lake_texts import TEXTS as LAKE_TEXTS

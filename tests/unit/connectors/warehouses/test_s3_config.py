@@ -9,7 +9,7 @@ from cdcworker.connectors.config.allowed_hosts import HostPolicy, parse_allowed
 from cdcworker.connectors.sink_engine.warehouse_kinds import kind_of
 from cdcworker.connectors.spark.config import CONFIG_DEF
 from cdcworker.connectors.warehouses.kind import WriterTask
-from cdcworker.connectors.warehouses.lake.tables import TableName
+from cdcworker.connectors.warehouses.lake.tables import LakeName
 from cdcworker.schemas.errors import CdcError
 
 BUCKET = {
@@ -82,7 +82,7 @@ def test_delta_tables_in_a_bucket_need_no_folder_of_the_worker_and_no_further_li
     kind = kind_of(config)
     kind.check_paths(config, ())
     writer = kind.open(config, WriterTask("files"))
-    assert writer._tables.name(TableName("public", "t")) == "delta.`s3://lake/some/prefix/public/t`"
+    assert writer._tables.name(LakeName("public", "t")) == "delta.`s3://lake/some/prefix/public/t`"
     assert writer._tables._bucket.place("a") == "s3://lake/some/prefix/a"
     assert kind.libraries == "delta"
 

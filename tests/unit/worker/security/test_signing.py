@@ -20,9 +20,9 @@ from cdcworker.worker.security.signature_forms import (
     MAC_HEADER,
     SIGNED_HEADER,
     decoded_caller,
-    earlier_text,
     encoded_caller,
     mac_text,
+    version_1_text,
 )
 from cdcworker.worker.security.signing import (
     SESSION_KEY,
@@ -208,13 +208,13 @@ def earlier(log, request, nonce="n1"):
     """The headers as builds of protocol 3 send them."""
     (key, *_) = keys_of(log)
     fields = f"{key.id} {round(NOW * 1000)} {nonce} {encoded_caller(OPS)}"
-    mac = mac_text(key.secret, earlier_text(request.method, request.target, request.body, fields))
+    mac = mac_text(key.secret, version_1_text(request.method, request.target, request.body, fields))
     return {MAC_HEADER: mac, ALGORITHM_HEADER: "HmacSHA256", SIGNED_HEADER: fields}
 
 
 def test_the_earlier_form_is_the_one_of_those_builds():
     """The MAC is one that a build of protocol 3 has made."""
-    text = earlier_text("PUT", "/x?a=1", b"{}", "k1 1700000000000 n1 eyJ9")
+    text = version_1_text("PUT", "/x?a=1", b"{}", "k1 1700000000000 n1 eyJ9")
     assert mac_text(b"k" * 32, text) == "66JcF/b3eZqJr/+I8pZc6vvjibcJyfPidBj55CqOIVc="
 
 
@@ -241,7 +241,7 @@ def test_both_forms_are_sent_while_the_receiver_may_understand_one_only(log):
     assert MAC_HEADER in signer_of(log, lambda: NOW, (b"",), 4, 4).sign(unknown, OPS)
     headers = signer_of(log, lambda: NOW, (b"",), 4, 3).sign(to_old, OPS)
     (key,) = keys_of(log)
-    text = earlier_text(to_old.method, to_old.target, to_old.body, headers[SIGNED_HEADER])
+    text = version_1_text(to_old.method, to_old.target, to_old.body, headers[SIGNED_HEADER])
     assert headers[MAC_HEADER] == mac_text(key.secret, text)
     receiver = signer_of(log, lambda: NOW, (b"",), 4, 3, url="http://w1:8083")
     assert receiver.verified(to_old, headers).headers is not None, "who understands both takes the one that says more"

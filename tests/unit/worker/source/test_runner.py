@@ -379,7 +379,7 @@ def test_a_change_larger_than_its_topic_allows_is_named_by_table_and_position(ma
     error = world.statuses[-1][1]
     assert error.code == "source.record_too_large"
     assert error.where["table"] == "public.t"
-    assert error.where["lsn"] == 1
+    assert error.where["commit_lsn"] == 1
     assert error.where["topic"] == "p.public.t"
 
 

@@ -15,7 +15,12 @@ from cdcworker.worker.cli.commands.connectors import sets
 from cdcworker.worker.cli.render.output import EXIT_VALIDATION
 from cdcworker.worker.cli.takeover import steps, texts
 from cdcworker.worker.cli.takeover.debezium_config import taken
-from cdcworker.worker.cli.takeover.former_connector import FormerConnector, OffsetsTopic, WrittenConnector, running
+from cdcworker.worker.cli.takeover.former_connector import (
+    ConnectOffsetsTopic,
+    FormerConnector,
+    WrittenConnector,
+    running,
+)
 from cdcworker.worker.cli.takeover.kafka_connect import KafkaConnect
 from cdcworker.worker.cli.takeover.sink_config import taken_sink
 from cdcworker.worker.cli.takeover.taken_config import TakenConfig
@@ -176,7 +181,7 @@ def _former(options: Mapping[str, Any]) -> FormerConnector:
     if (offsets is None) == (topic is None) or (topic is None) != (brokers is None):
         more = ", or --offsets-topic with --kafka" if "offsets_topic" in options else ""
         raise click.UsageError(f"--files needs --offsets{more}")
-    return WrittenConnector(str(name), config, offsets or OffsetsTopic(str(brokers), str(topic)))
+    return WrittenConnector(str(name), config, offsets or ConnectOffsetsTopic(str(brokers), str(topic)))
 
 
 def _connect(url: str, user: str | None) -> KafkaConnect:

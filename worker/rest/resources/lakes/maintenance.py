@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from cdcworker.connectors.api.sink import MaintainsTables
 from cdcworker.connectors.snapshot_jobs import MAINTENANCE
 from cdcworker.coordinator.core import jobs
 from cdcworker.coordinator.model import Connector, Job, PutJob, Reply, View
@@ -24,7 +25,6 @@ NO_MAINTENANCE: Final = declare(
     "Only sinks with warehouse=iceberg or warehouse=delta have; a database looks after its tables by itself.",
 )
 PATH: Final = "/v1/connectors/{connector}/maintenance"
-LAKES: Final = frozenset(("iceberg", "delta"))
 Json = dict[str, Any]
 
 
@@ -57,10 +57,11 @@ async def run(api: ApiContext, request: Request) -> Response:
 def _lake(api: ApiContext, request: Request) -> Connector:
     connector = api.connector(request.path_params["connector"])
     try:
-        has_jobs = MAINTENANCE in api.catalog.plugin_of(connector.config).jobs
-    except CdcError:
-        has_jobs = True
-    if not has_jobs or connector.config.get("warehouse") not in LAKES:
+        sink = api.catalog.plugin_of(connector.config).load()(connector.config)
+        has_tables = isinstance(sink, MaintainsTables) and sink.maintains_tables
+    except (CdcError, ImportError, AttributeError):
+        has_tables = True  # of a class that this worker does not know
+    if not has_tables:
         raise e.RestError(409, f"Connector {connector.name} writes to no lake", NO_MAINTENANCE)
     return connector
 

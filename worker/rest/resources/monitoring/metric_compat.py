@@ -8,11 +8,13 @@ can be configured.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from cdcworker.connectors.registry.names import lookup
 from cdcworker.coordinator.model import View
+from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.rest.context import ApiContext
 from cdcworker.worker.rest.resources.monitoring.metrics import OPEN_METRICS, TEXT, Labels, Values, answer, family
 from cdcworker.worker.rest.routing import Endpoint
@@ -101,7 +103,15 @@ def _labels(form: Form, labels: Labels, view: View) -> Labels:
         return labels[:2]
     connector = view.state.connectors.get(labels[0])
     config = connector.config if connector else {}
-    return form, next((config[key] for key in PREFIX_KEYS if config.get(key)), labels[0]), "postgres"
+    return form, next((config[key] for key in PREFIX_KEYS if config.get(key)), labels[0]), _plugin(config)
+
+
+def _plugin(config: Mapping[str, str]) -> str:
+    """Returns the name of the source as Debezium's JMX domain has it, `debezium.NAME`; empty for a class that is not known here."""
+    try:
+        return lookup(config.get("connector.class", "")).name
+    except CdcError:
+        return ""
 
 
 def _kind(name: str) -> Literal["gauge", "counter"]:

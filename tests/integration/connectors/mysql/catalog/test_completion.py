@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from cdcworker.connectors.mysql.binlog.rows import Rows
+from cdcworker.connectors.mysql.binlog.rows import RowsEvent
 from cdcworker.connectors.mysql.binlog.table_map import Column, TableMap
 from cdcworker.connectors.mysql.catalog.completion import TableCatalog
 from cdcworker.connectors.mysql.catalog.tables import CatalogTable, read_table
@@ -173,5 +173,5 @@ def test_rows_of_a_table_without_a_key_have_none(minimal: LoggedServer) -> None:
     (rows,) = minimal.rows(
         "create or replace table n (a int)", "insert into n values (1)", complete=catalog_of(minimal).complete
     )
-    assert isinstance(rows, Rows)
+    assert isinstance(rows, RowsEvent)
     assert rows.table.key == ()

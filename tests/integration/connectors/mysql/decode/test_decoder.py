@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
@@ -299,6 +300,10 @@ def test_the_ends_of_transactions_are_told(logged: LoggedServer) -> None:
 GROUP = 20
 
 
+def is_beyond_nanoseconds(value: Any) -> bool:
+    return isinstance(value, dt.datetime) and not 1678 <= value.year <= 2261
+
+
 def check_every_type(server: LoggedServer, first: int, examples: int, **mode: str) -> None:
     """Each change is written by its table's schema."""
     cases = CASES[first : first + GROUP]
@@ -307,6 +312,9 @@ def check_every_type(server: LoggedServer, first: int, examples: int, **mode: st
     @settings(max_examples=examples, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(st.lists(st.tuples(*(case.values for case in cases)), min_size=1, max_size=8))
     def check(rows: list[tuple[Any, ...]]) -> None:
+        if mode.get("time__precision__mode") == "nanoseconds":
+            # What 64 bits do not hold holds its table back.
+            rows = [tuple(None if is_beyond_nanoseconds(value) else value for value in row) for row in rows]
         columns = "".join(f", v{i} {case.column}" for i, case in enumerate(cases))
         stored = ",".join(
             f"({n},{','.join(case.literal(value) for case, value in zip(cases, row, strict=True))})"

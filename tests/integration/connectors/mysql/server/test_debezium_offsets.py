@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from cdcworker.connectors.mysql.binlog.gtid_events import MariaDbTransaction
-from cdcworker.connectors.mysql.binlog.rows import Rows
+from cdcworker.connectors.mysql.binlog.rows import RowsEvent
 from cdcworker.connectors.mysql.source.connector import MySqlSource
 from cdcworker.connectors.mysql.transport.commands import Reader
 from cdcworker.schemas.errors import CdcError
@@ -49,7 +49,7 @@ def offsets(logged: LoggedServer) -> list[tuple[dict[str, Any], int]]:
             number, place = 0, event.place
         if place is None:
             continue
-        for row in range(len(event.body.rows) if isinstance(event.body, Rows) else 0):
+        for row in range(len(event.body.rows) if isinstance(event.body, RowsEvent) else 0):
             done += 1
             at = {"file": place.file, "pos": place.position, "gtids": before, "event": number, "row": row + 1}
             found.append(({**at, "ts_sec": 1_700_000_000, "server_id": 7}, done))

@@ -23,7 +23,7 @@ from cdcworker.connectors.mysql.errors import CAPTURE
 from cdcworker.connectors.mysql.gtid.mariadb import MariaDbGtid, MariaDbPosition
 from cdcworker.connectors.mysql.server.connection import opened, translate
 from cdcworker.connectors.mysql.snapshot.chunk_reader import ChunkReader
-from cdcworker.connectors.mysql.snapshot.read_view import LogPlace
+from cdcworker.connectors.mysql.snapshot.read_view import GtidPlace
 from cdcworker.connectors.mysql.snapshot.row_emitter import RowEmitter
 from cdcworker.connectors.mysql.transport.commands import MariaDbStart, Reader
 from cdcworker.schemas.change import Change
@@ -67,7 +67,7 @@ class Loading:
         emitter = RowEmitter(self.progress, TEMPLATE, self.numbers, self._unasked, is_mariadb=True)
         self.registry = Registry()
         if module is not None:
-            emitter.lend(self.registry, module)
+            emitter.use_layouts(self.registry, module)
         self.snapshot = WatermarkSnapshot(loader, emitter)
         self.decoder.observer = self.snapshot
         self.changes: list[Change] = []
@@ -104,7 +104,7 @@ class Loading:
 
     def _boundary(self) -> None:
         self.changes += [change for change in self.decoder.take() if isinstance(change, Change)]
-        self.changes += self.registry.changes(self.snapshot.step(LogPlace(self.executed)))
+        self.changes += self.registry.changes(self.snapshot.step(GtidPlace(self.executed)))
 
     def state(self, name: str) -> dict[Any, Any]:
         """What a reader of the changes has of a table, by key."""

@@ -24,7 +24,7 @@ from cdcworker.connectors.mysql.decode.table_plan import TablePlanner
 from cdcworker.connectors.mysql.errors import TABLE_CLOSED, VALUE
 from cdcworker.connectors.mysql.server.connection import opened
 from cdcworker.connectors.mysql.snapshot.chunk_reader import ChunkReader, SelectedChunk
-from cdcworker.connectors.mysql.snapshot.read_view import LogPlace
+from cdcworker.connectors.mysql.snapshot.read_view import GtidPlace
 from cdcworker.connectors.mysql.snapshot.row_emitter import RowEmitter
 from cdcworker.schemas.errors import CdcError
 from hypothesis import HealthCheck, Phase, given, settings
@@ -54,7 +54,7 @@ def records_of(chunk: SelectedChunk, module: ModuleType | None) -> list[tuple[An
     registry = Registry()
     emitter = RowEmitter(SnapshotProgress(), TEMPLATE, CommitNumbers(5), lambda: chunk.view.snap, is_mariadb=True)
     if module is not None:
-        emitter.lend(registry, module)
+        emitter.use_layouts(registry, module)
     return registry.produced(emitter.emit(chunk, chunk.view.hw))
 
 
@@ -178,8 +178,8 @@ def test_a_read_says_which_transactions_it_saw(logged: LoggedServer) -> None:
         chunk = reader.chunk(ChunkRequest(1, SEE_ALL))
         assert chunk.view.snap.sees(str(after))
         assert chunk.view.snap.exact
-        assert LogPlace(after) >= chunk.view.hw
-        assert not LogPlace(before) >= chunk.view.hw
+        assert GtidPlace(after) >= chunk.view.hw
+        assert not GtidPlace(before) >= chunk.view.hw
         beyond = f"3-7-{after.last[3].sequence + 1}"
         assert not chunk.view.snap.sees(beyond)
         with pytest.raises(NotVisibleYet):

@@ -9,10 +9,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from cdcworker.connectors.comparison.mysql_source import MySqlSourceSide
 from cdcworker.connectors.comparison.opening import ComparedConnectors, OpenedComparison, opened
 from cdcworker.connectors.comparison.repair import repair_json, repaired_kinds_of
 from cdcworker.connectors.mysql.config.settings import parse
+from cdcworker.connectors.mysql.doctor.compared_source import MySqlSourceSide
 from cdcworker.connectors.verify.compare import CompareSettings, Comparison
 from cdcworker.connectors.verify.databases import VerifyLimits
 from cdcworker.connectors.verify.report import Tally

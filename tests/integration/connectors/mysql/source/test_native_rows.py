@@ -85,7 +85,7 @@ def opened(server: LoggedServer, position: JsonObject | None, **more: str) -> It
 def read(task: MySqlTask, count: int) -> tuple[list[Any], int]:
     """Records, and how many of them the task has encoded itself."""
     registry, items, own = Registry(), list[Any](), 0
-    task.lend(registry)
+    task.use_layouts(registry)
     deadline = time.monotonic() + DEADLINE_S
     made: list[Any] = []
     while len(made) < count:

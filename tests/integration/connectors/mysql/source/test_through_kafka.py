@@ -157,7 +157,7 @@ def test_a_config_that_cannot_work_is_refused_with_what_mends_it(worker: one_wor
     finally:
         shop.ask("set global binlog_format = 'ROW'", "drop user poor")
     bad = {"name": "bad", "config": good | {"name": "bad", "database.password": "wrong"}}
-    answer = plain_http.post(f"{worker.url}/connectors", json=bad, timeout=60.0)
+    answer = worker.ask("POST", "/connectors", bad)
     assert answer.status_code == 400
     assert "mysql.authentication" in answer.text
     assert '"wrong"' not in answer.text

@@ -11,8 +11,8 @@ import pymysql
 import pytest
 from cdcworker.connectors.mysql.binlog.event_reader import EventReader
 from cdcworker.connectors.mysql.binlog.gtid_events import MariaDbTransaction
-from cdcworker.connectors.mysql.binlog.plain_events import Heartbeat, StatementText, Xid
-from cdcworker.connectors.mysql.binlog.rows import Rows
+from cdcworker.connectors.mysql.binlog.plain_events import HeartbeatEvent, StatementTextEvent, Xid
+from cdcworker.connectors.mysql.binlog.rows import RowsEvent
 from cdcworker.connectors.mysql.errors import (
     CONNECTION_LOST,
     DUMP_REFUSED,
@@ -57,7 +57,7 @@ def read_until(stream: DumpStream, reader: EventReader, done: Callable[[list[obj
 
 
 def ids(bodies: list[object]) -> list[int]:
-    return [row.after[0] for body in bodies if isinstance(body, Rows) for row in body.rows if row.after]
+    return [row.after[0] for body in bodies if isinstance(body, RowsEvent) for row in body.rows if row.after]
 
 
 def test_it_goes_on_behind_a_gtid_and_brings_what_is_written_meanwhile(table: LoggedServer) -> None:
@@ -96,11 +96,11 @@ def test_an_idle_server_is_heard_by_its_heartbeats(table: LoggedServer) -> None:
         reader = EventReader(stream.checksum)
 
         def heard(found: list[object]) -> bool:
-            return sum(isinstance(body, Heartbeat) for body in found) >= 2
+            return sum(isinstance(body, HeartbeatEvent) for body in found) >= 2
 
         found = read_until(stream, reader, heard)
     ((file, end, *_),) = table.ask("show master status")
-    assert [body for body in found if isinstance(body, Heartbeat)][-1] == Heartbeat(str(file), int(str(end)))
+    assert [body for body in found if isinstance(body, HeartbeatEvent)][-1] == HeartbeatEvent(str(file), int(str(end)))
 
 
 def test_an_event_of_many_packets_is_whole(table: LoggedServer) -> None:
@@ -122,8 +122,8 @@ def test_statements_come_only_where_they_are_asked_for(table: LoggedServer) -> N
     quiet = Reader(97, wait=False)
     told = table.events("insert into t values (1, 'a')")
     untold = table.events("insert into t values (2, 'a')", reader=quiet)
-    assert [type(event.body) for event in told].count(StatementText) == 1
-    assert [type(event.body) for event in untold].count(StatementText) == 0
+    assert [type(event.body) for event in told].count(StatementTextEvent) == 1
+    assert [type(event.body) for event in untold].count(StatementTextEvent) == 0
     assert ids([event.body for event in untold]) == [2]
 
 

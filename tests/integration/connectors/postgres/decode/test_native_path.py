@@ -66,7 +66,7 @@ def start(postgres, database, name: str, *, fast: bool, transport: str):
     ).start()  # fmt: skip
     registry = Registry()
     if fast:
-        one.task.lend(registry)
+        one.task.use_layouts(registry)
     return one, registry
 
 

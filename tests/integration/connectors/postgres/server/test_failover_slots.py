@@ -9,10 +9,10 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 from cdcworker.connectors.capture.snapshot.chunks import RequiredVisibility
-from cdcworker.connectors.comparison.postgres_source import PostgresSourceSide
 from cdcworker.connectors.postgres.config.settings import parse
 from cdcworker.connectors.postgres.doctor import risks as doctor_risk
 from cdcworker.connectors.postgres.doctor import slots as doctor_slots
+from cdcworker.connectors.postgres.doctor.compared_source import PostgresSourceSide
 from cdcworker.connectors.postgres.doctor.examined_server import ExaminedServer
 from cdcworker.connectors.postgres.errors import translate
 from cdcworker.connectors.postgres.server import slot

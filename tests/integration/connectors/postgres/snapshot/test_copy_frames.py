@@ -13,7 +13,7 @@ from cdcworker.connectors.postgres.decode import native_path
 from cdcworker.connectors.postgres.decode.table_plan import source_template
 from cdcworker.connectors.postgres.snapshot.chunk_reader import ChunkReader
 from cdcworker.connectors.postgres.snapshot.copy_text import key_of_line
-from cdcworker.connectors.postgres.snapshot.row_emitter import FrameRowEmitter, RowPositions, stamped
+from cdcworker.connectors.postgres.snapshot.row_emitter import FrameRowEmitter, TableRowPositions, stamped
 from cdcworker.connectors.postgres.transport.connection import connect
 from cdcworker.schemas.change import EncodedRecords
 from cdcworker.schemas.errors import CdcError
@@ -59,7 +59,9 @@ def handed_on(chunk, *, fast: bool) -> tuple[list, list]:
     registry = Registry()
     writer = FrameRowEmitter(registry, native_path.native()) if fast else None
     made = stamped(
-        chunk.left(), RowPositions(SnapshotProgress(), source_template("p", "d"), chunk.plan, chunk.view, 1000), writer
+        chunk.left(),
+        TableRowPositions(SnapshotProgress(), source_template("p", "d"), chunk.plan, chunk.view, 1000),
+        writer,
     )
     return registry.produced(made), [item for item in made if not isinstance(item, EncodedRecords)]
 

@@ -118,7 +118,7 @@ def world(postgres):
             one = postgres_reader.Reader(postgres, database, slot_name=f"{name}_{database}").start()
             registry = Registry()
             if name == "native":
-                one.task.lend(registry)
+                one.task.use_layouts(registry)
             one.until(one.loaded)
             db.execute("create table copied as select * from v; delete from v; insert into v select * from copied; drop table copied")  # fmt: skip
             one.catch_up(db)
@@ -221,7 +221,7 @@ def test_keys_stay_apart_and_readers_take_them(postgres, way):
         one = postgres_reader.Reader(postgres, database, slot_name=f"keys_{database}", **chosen).start()
         registry = Registry()
         if way != "python":
-            one.task.lend(registry)
+            one.task.use_layouts(registry)
         one.until(one.loaded)
         db.execute("update keyed set what = what + 10")
         one.catch_up(db)

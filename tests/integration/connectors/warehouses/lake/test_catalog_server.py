@@ -12,7 +12,7 @@ from cdcworker.connectors.config import allowed_hosts as hosts
 from cdcworker.connectors.sink_errors import from_lake
 from cdcworker.connectors.warehouses.lake.iceberg import IcebergTables
 from cdcworker.connectors.warehouses.lake.java import java_clients
-from cdcworker.connectors.warehouses.lake.tables import TableName
+from cdcworker.connectors.warehouses.lake.tables import LakeName
 from cdcworker.schemas.errors import CdcError
 
 pytestmark = [
@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
 ]
 SCHEMA = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "required": False, "type": "long"}]}
-PLACE = TableName("s", "t")
+PLACE = LakeName("s", "t")
 CLOSED = ("config.catalog_property", "config.host_not_allowed")
 """By its form, or by where its name leads."""
 

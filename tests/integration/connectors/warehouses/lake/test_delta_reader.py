@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cdcworker.connectors.warehouses.lake.delta import DeltaTables
-from cdcworker.connectors.warehouses.lake.tables import TableName
+from cdcworker.connectors.warehouses.lake.tables import LakeName
 from cdcworker.connectors.warehouses.lake.writer import LakeWriter
 
 from tests import change_streams
@@ -50,7 +50,7 @@ def read(path):
 def test_delta_rs_reads_the_rows_of_a_plain_table_and_its_checkpoint(spark, tmp_path):
     if not PYTHON.is_file():
         (pytest.fail if REQUIRE_PARTS else pytest.skip)("missing part delta-rs: `make clients`")
-    stream, place = change_streams.Stream(1), TableName("public", "orders")
+    stream, place = change_streams.Stream(1), LakeName("public", "orders")
     tables = DeltaTables(str(tmp_path / "lake"), plain=True)
     writer = LakeWriter(tables, "sink")
     writer.attach(lambda: spark)

@@ -18,7 +18,7 @@ from cdcworker.connectors.warehouses.lake import file_faults as lakefaults
 from cdcworker.connectors.warehouses.lake.consistent_sets import WholeLakeWriter
 from cdcworker.connectors.warehouses.lake.delta import DeltaTables
 from cdcworker.connectors.warehouses.lake.delta_files.file_tables import FileTables
-from cdcworker.connectors.warehouses.lake.tables import TableName
+from cdcworker.connectors.warehouses.lake.tables import LakeName
 from cdcworker.connectors.warehouses.lake.writer import LakeWriter
 from cdcworker.connectors.warehouses.target_columns import OutputForm
 from cdcworker.schemas.errors import CdcError
@@ -44,7 +44,7 @@ pytestmark = [
     # pyspark leaves the sockets over which Arrow tables come to the garbage collector.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
 ]
-ORDERS = TableName("public", "orders")
+ORDERS = LakeName("public", "orders")
 BySql = lakes.BySql
 PYTHON = Path(sys.prefix) / "clients" / "bin" / "python"
 READ = """

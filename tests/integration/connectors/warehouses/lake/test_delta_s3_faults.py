@@ -12,7 +12,7 @@ import uuid
 
 import pytest
 from cdcworker.connectors.sink_engine.warehouse_kinds import kind_of
-from cdcworker.connectors.warehouses.lake.tables import TableName
+from cdcworker.connectors.warehouses.lake.tables import LakeName
 from cdcworker.connectors.warehouses.storage import object_store, s3_client
 from cdcworker.schemas.errors import CdcError
 
@@ -26,7 +26,7 @@ from tests.unit.connectors.warehouses.lake.delta_files.file_lake import opened
 from . import killed_delta_writer
 
 pytestmark = pytest.mark.s3
-ORDERS = TableName("public", "orders")
+ORDERS = LakeName("public", "orders")
 LOG = "public/orders/_delta_log"
 ANSWER_S_MAX = 2.0
 """Of a server that is to be given up."""

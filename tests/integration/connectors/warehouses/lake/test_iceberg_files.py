@@ -8,7 +8,7 @@ import random
 import pytest
 from cdcworker.connectors.warehouses.lake.iceberg import IcebergTables
 from cdcworker.connectors.warehouses.lake.iceberg_files import MERGED_FILES, FilesCache
-from cdcworker.connectors.warehouses.lake.tables import TableName
+from cdcworker.connectors.warehouses.lake.tables import LakeName
 from cdcworker.connectors.warehouses.lake.writer import LakeWriter
 from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
 from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
@@ -25,7 +25,7 @@ pytestmark = [
     # pyspark leaves the sockets over which Arrow tables come to the garbage collector.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
 ]
-PLACE = TableName("public", "orders")
+PLACE = LakeName("public", "orders")
 NAMES = ("id", "n", "a", "big")
 
 

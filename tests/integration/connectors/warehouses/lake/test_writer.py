@@ -14,7 +14,7 @@ from decimal import Decimal
 import pytest
 from cdcworker.connectors.warehouses.lake.delta import DeltaTables
 from cdcworker.connectors.warehouses.lake.iceberg import CATALOG, IcebergTables
-from cdcworker.connectors.warehouses.lake.tables import TableName
+from cdcworker.connectors.warehouses.lake.tables import LakeName
 from cdcworker.connectors.warehouses.lake.writer import LakeWriter
 from cdcworker.connectors.warehouses.target_columns import OutputForm
 from cdcworker.schemas import failpoints
@@ -127,13 +127,13 @@ class Lake(contract.ByHand, contract.Contract):
         self.alter_in_sql(f"ALTER TABLE {{table}} ADD COLUMN {column} {kind}")
 
     def letters(self):
-        table = self._writer._tables.name(TableName("_cdcworker", "dead_letter"))
+        table = self._writer._tables.name(LakeName("_cdcworker", "dead_letter"))
         found = self._writer._spark().sql(f"SELECT topic, partition, offset, code, value FROM {table}").collect()
         return [(row[0], row[1], row[2], row[3], bytes(row[4])) for row in found]
 
     def made_in_advance(self, writer, columns, partitioned):
         """An empty table that somebody made."""
-        session, name = writer._spark(), writer._tables.name(TableName("public", "orders"))
+        session, name = writer._spark(), writer._tables.name(LakeName("public", "orders"))
         kind = "iceberg" if name.startswith(CATALOG) else "delta"
         if kind == "iceberg":
             session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.public")
@@ -141,7 +141,7 @@ class Lake(contract.ByHand, contract.Contract):
 
     def alter_in_sql(self, text):
         """As somebody who is no sink does; `{table}` is the table of the tests."""
-        self._writer._spark().sql(text.format(table=self._writer._tables.name(TableName("public", "orders"))))
+        self._writer._spark().sql(text.format(table=self._writer._tables.name(LakeName("public", "orders"))))
 
     @pytest.mark.long
     def test_columns_of_the_destination_are_left_alone(self, open_writer):
@@ -257,7 +257,7 @@ class Lake(contract.ByHand, contract.Contract):
         # Each table holds the new owner's epoch.
         for of in tables:
             with pytest.raises(CdcError) as caught:
-                writer._found(f"{change_streams.PREFIX}.public.{of.path[1]}", TableName(*of.path))
+                writer._found(f"{change_streams.PREFIX}.public.{of.path[1]}", LakeName(*of.path))
             assert caught.value.kind == "fenced"
 
     def test_offsets_can_be_altered_which_fences_off_tasks_from_before(self, open_writer):
@@ -277,7 +277,7 @@ class Lake(contract.ByHand, contract.Contract):
         stream, writer = change_streams.Stream(1), open_writer()
         stream.insert(change_streams.NARROW, (1, 2, "a", "b"))
         writer._spark()
-        writer._tables.create(TableName("public", "orders"), "id bigint", None)
+        writer._tables.create(LakeName("public", "orders"), "id bigint", None)
         self.alter_in_sql("INSERT INTO {table} VALUES (7)")
         with pytest.raises(CdcError) as caught:
             contract.run(stream, writer)
@@ -315,7 +315,7 @@ class Lake(contract.ByHand, contract.Contract):
         stream, writer = change_streams.Stream(1), open_writer()
         stream.insert(wide, row)
         contract.run(stream, writer)
-        columns = writer._tables.load(TableName("public", "orders")).columns
+        columns = writer._tables.load(LakeName("public", "orders")).columns
         names = [column.name for column in wide.columns]
         assert [columns[name] for name in names] == [
             *("bigint", "decimal(9,2)", "date", "timestamp_ntz", "timestamp", "binary", "double", "boolean"),
@@ -341,7 +341,7 @@ class TestIceberg(Lake):
     def identifiers(self):
         """The names of the fields that other engines take for the rows' key."""
         tables = self._writer._tables
-        schema = tables._catalog.loadTable(tables._id(TableName("public", "orders"))).schema()
+        schema = tables._catalog.loadTable(tables._id(LakeName("public", "orders"))).schema()
         return set(schema.identifierFieldNames())
 
     def test_a_table_carries_its_key_as_identifier_fields(self, open_writer, monkeypatch):
@@ -370,14 +370,14 @@ class TestIceberg(Lake):
     def test_a_key_of_floating_point_numbers_is_none_to_iceberg(self, open_writer, before, kind, found):
         writer = open_writer()
         writer._spark()
-        writer._tables.create(TableName("public", "orders"), f"id {kind}, v string", None)
-        place = TableName("public", "orders")
+        writer._tables.create(LakeName("public", "orders"), f"id {kind}, v string", None)
+        place = LakeName("public", "orders")
         self.alter_in_sql(f"INSERT INTO {{table}} VALUES ({before}, 'x')")
         writer._tables.identify(place, writer._tables.load(place), ("id",))
         assert self.identifiers() == found
 
     def test_rows_without_a_key_keep_a_table_from_having_one(self, open_writer):
-        writer, place = open_writer(), TableName("public", "orders")
+        writer, place = open_writer(), LakeName("public", "orders")
         writer._spark()
         writer._tables.create(place, "id int, v string", None)
         tables = writer._tables
@@ -466,7 +466,7 @@ class TestDelta(Lake):
         writer._tables.load = moving
         stream.update(change_streams.NARROW, (1, 2, "c", "d"))
         writer.apply(stream.assembler().build(change_streams.arrow(stream.records), writer.ledger(), 1))
-        assert load(TableName("public", "orders")).version > found[0].version + 1
+        assert load(LakeName("public", "orders")).version > found[0].version + 1
         assert contract.rows(writer, "id", "n") == [(0, 1), (1, 2)]
         # The newest commit is somebody else's; the offsets are in one before it.
         self.alter_in_sql("OPTIMIZE {table}")
@@ -476,7 +476,7 @@ class TestDelta(Lake):
 
     @pytest.mark.long
     def test_offsets_outlive_the_log_that_held_them(self, open_writer):
-        place = TableName("public", "orders")
+        place = LakeName("public", "orders")
         stream, writer = change_streams.Stream(1), open_writer()
         stream.insert(change_streams.NARROW, (1, 1, "a", "b"))
         contract.run(stream, writer)
@@ -511,7 +511,7 @@ class TestDeltaBySql(Lake):
 
 
 def files(writer):
-    table = writer._tables._file_tables.table(TableName("public", "orders"))
+    table = writer._tables._file_tables.table(LakeName("public", "orders"))
     return list(table.log.snapshot().files.values())
 
 
@@ -538,12 +538,12 @@ def test_spark_and_files_of_our_own_write_one_table_in_turn(spark, tmp_path, pla
             model.update((number,), (number, 99 + turn, "again", None), (3,))
         writer = opened(DeltaTables if turn % 2 == 0 else BySql, turn)
         contract.run(stream, writer)
-        writer._tables.tend(TableName("public", "orders"))
+        writer._tables.tend(LakeName("public", "orders"))
         assert bool([add for add in files(writer) if "deletionVector" in add]) is (turn > 0 and not plain)
         found = contract.rows(writer, "id", "n", "a", "big")
         writer.close()
         assert {(row[0],): list(row) for row in found} == model.rows
-    protocol = writer._tables._file_tables.table(TableName("public", "orders")).log.snapshot().protocol
+    protocol = writer._tables._file_tables.table(LakeName("public", "orders")).log.snapshot().protocol
     assert (protocol["minReaderVersion"] < 3) is plain
 
 
@@ -563,7 +563,7 @@ def test_a_plain_table_is_held_back_for_a_renamed_column_with_what_to_do(spark, 
         contract.run(stream, writer)
     assert caught.value.code == "spark.schema_refused"
     features = "'delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
-    name = writer._tables.name(TableName("public", "orders"))
+    name = writer._tables.name(LakeName("public", "orders"))
     writer._spark().sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({features})")
     contract.run(stream, writer)
     assert contract.rows(writer, "id", "b") == [(1, "A"), (2, "B")]

@@ -111,10 +111,10 @@ def test_a_table_that_is_not_wanted_any_more_is_not_counted_as_read():
 def test_a_load_ends_as_cancelled_with_the_last_table_that_is_not_wanted_any_more():
     stage = Stage()
     stage.loader.finish(*next(pair for pair in stage.progress.tables() if pair[1].name == "b"))
-    stage.loader.pump()
+    stage.loader.order_reads()
     stage.pool.work()
-    stage.loader.collect()
-    stage.loader.pump()
+    stage.loader.take_results()
+    stage.loader.order_reads()
     before = stage.loader.moves
     assert {window.load.id for window in stage.loader.windows} == {"initial", "one", "two"}
     stage.say("stop-snapshot", r'{"data-collections": ["public\\.[abc]"]}')

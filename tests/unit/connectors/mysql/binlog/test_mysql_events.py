@@ -8,20 +8,20 @@ import uuid
 
 import pyarrow
 import pytest
-from cdcworker.connectors.mysql.binlog.event_reader import EventReader, Place
+from cdcworker.connectors.mysql.binlog.event_reader import EventPlace, EventReader
 from cdcworker.connectors.mysql.binlog.format_description import Checksum
 from cdcworker.connectors.mysql.binlog.gtid_events import Gtid, PreviousGtids, TransactionTimes
 from cdcworker.connectors.mysql.binlog.header import ARTIFICIAL, IGNORABLE, IN_USE, EventType
 from cdcworker.connectors.mysql.binlog.plain_events import (
-    Heartbeat,
+    HeartbeatEvent,
     OtherEvent,
     Query,
     Rotate,
     StartEncryption,
-    StatementText,
+    StatementTextEvent,
     Xid,
 )
-from cdcworker.connectors.mysql.binlog.rows import UNSENT, Operation, Row, Rows
+from cdcworker.connectors.mysql.binlog.rows import UNSENT, BinlogRow, Operation, RowsEvent
 from cdcworker.connectors.mysql.binlog.table_map import KeyPart, TableMap
 from cdcworker.connectors.mysql.errors import CHECKSUM, EVENT_UNKNOWN, LOG_ENCRYPTED, MALFORMED_EVENT, TYPE_UNKNOWN
 from cdcworker.connectors.mysql.gtid.mysql import GtidSet, Source
@@ -135,23 +135,23 @@ def test_rows_of_version_2_with_what_is_extra() -> None:
     table, found = bodies(table_map(INTS, META, FIELDS), event(EventType.WRITE_ROWS, head + images))
     assert isinstance(table, TableMap)
     assert table.key == (KeyPart(0),)
-    assert found == Rows(Operation.INSERT, table, (Row(None, (1, "a")), Row(None, (2, None))), True)
+    assert found == RowsEvent(Operation.INSERT, table, (BinlogRow(None, (1, "a")), BinlogRow(None, (2, None))), True)
 
 
 def test_an_update_has_a_bitmap_for_each_image() -> None:
     images = b"\x00" + ONE[:4] + b"\x00" + TWO[4:]
     _, found = bodies(table_map(INTS, META, FIELDS), rows(EventType.UPDATE_ROWS, 2, b"\x01\x02", images))
-    assert found.rows == (Row((1, UNSENT), (UNSENT, "bc")),)
+    assert found.rows == (BinlogRow((1, UNSENT), (UNSENT, "bc")),)
 
 
 def test_a_row_of_which_nothing_was_logged_is_a_row() -> None:
     _, found = bodies(table_map(INTS, META, FIELDS), rows(EventType.WRITE_ROWS, 2, b"\x00", b""))
-    assert found.rows == (Row(None, (UNSENT, UNSENT)),)
+    assert found.rows == (BinlogRow(None, (UNSENT, UNSENT)),)
 
 
 def test_an_event_without_rows_ends_a_statement() -> None:
     dummy = rows(EventType.DELETE_ROWS, 0, b"", b"", table_id=0xFFFFFF)
-    assert bodies(dummy) == [Rows(Operation.DELETE, None, (), True)]
+    assert bodies(dummy) == [RowsEvent(Operation.DELETE, None, (), True)]
 
 
 def test_a_statement_of_several_tables_keeps_their_maps_until_it_ends() -> None:
@@ -198,7 +198,7 @@ def test_a_partial_update_gives_the_differences_of_json_columns() -> None:
         JsonChange("remove", "$.b[0]", None),
         JsonChange("insert", "$.é", "[]"),
     )
-    assert found.rows == (Row((1, "[]", "5"), (1, "[]", JsonDiff(changes))),)
+    assert found.rows == (BinlogRow((1, "[]", "5"), (1, "[]", JsonDiff(changes))),)
 
 
 def test_a_partial_update_may_hold_whole_values_and_leave_json_columns_out() -> None:
@@ -234,9 +234,9 @@ def test_a_compressed_transaction_gives_its_events_at_its_own_place(algorithm: i
         made.format_description(checksum=Checksum.CRC32),
     ]
     found = list(made.through(reader, [*opening, payload(b"".join(INNER), algorithm)]))[2:]
-    assert [type(one.body) for one in found] == [TableMap, Rows, Xid]
-    assert {one.place for one in found} == {Place("log.7", 4)}
-    assert reader.place == Place("log.7", 900)
+    assert [type(one.body) for one in found] == [TableMap, RowsEvent, Xid]
+    assert {one.place for one in found} == {EventPlace("log.7", 4)}
+    assert reader.place == EventPlace("log.7", 900)
 
 
 @pytest.mark.parametrize(
@@ -268,9 +268,9 @@ def test_other_events() -> None:
         event(EventType.VIEW_CHANGE, b"whatever"),
         event(150, b"whatever", flags=IGNORABLE),
     ) == [
-        Heartbeat("log.7", 400),
-        Heartbeat("log.7", 70_000),
-        StatementText(b"insert"),
+        HeartbeatEvent("log.7", 400),
+        HeartbeatEvent("log.7", 70_000),
+        StatementTextEvent(b"insert"),
         OtherEvent(37),
         OtherEvent(150),
     ]
@@ -393,9 +393,9 @@ def test_places_beyond_4_gib_go_on() -> None:
     list(reader.read(event(EventType.ROTATE, struct.pack("<Q", (1 << 32) - 50) + b"log.7", flags=ARTIFICIAL)))
     list(reader.read(event(EventType.XID, bytes(8), log_pos=(1 << 32) - 23)))
     list(reader.read(event(EventType.XID, bytes(8), log_pos=4)))
-    assert reader.place == Place("log.7", (1 << 32) + 4)
+    assert reader.place == EventPlace("log.7", (1 << 32) + 4)
     list(reader.read(event(EventType.ROTATE, struct.pack("<Q", 4) + b"log.8")))
-    assert reader.place == Place("log.8", 4)
+    assert reader.place == EventPlace("log.8", 4)
     (again,) = reader.read(event(EventType.ROTATE, struct.pack("<Q", 4) + b"log.8", flags=ARTIFICIAL))
     assert again.body == Rotate("log.8", 4)
 

@@ -8,12 +8,12 @@ from decimal import Decimal
 from itertools import pairwise
 
 import pytest
-from cdcworker.connectors.mysql.binlog.event_reader import Event, EventReader, Place
+from cdcworker.connectors.mysql.binlog.event_reader import Event, EventPlace, EventReader
 from cdcworker.connectors.mysql.binlog.format_description import Checksum, FormatDescription
 from cdcworker.connectors.mysql.binlog.gtid_events import MariaDbGtidList, MariaDbTransaction, XaId
 from cdcworker.connectors.mysql.binlog.header import EventType
-from cdcworker.connectors.mysql.binlog.plain_events import Query, Rotate, StatementText, XaPrepare, Xid
-from cdcworker.connectors.mysql.binlog.rows import UNSENT, Operation, Row, Rows
+from cdcworker.connectors.mysql.binlog.plain_events import Query, Rotate, StatementTextEvent, XaPrepare, Xid
+from cdcworker.connectors.mysql.binlog.rows import UNSENT, BinlogRow, Operation, RowsEvent
 from cdcworker.connectors.mysql.binlog.table_map import KeyPart, TableMap
 from cdcworker.connectors.mysql.errors import CHECKSUM, ROW_METADATA
 from cdcworker.connectors.mysql.gtid.mariadb import MariaDbGtid
@@ -31,11 +31,11 @@ def events() -> list[Event]:
     return list(made.through(EventReader(Checksum.CRC32), made.recorded()))
 
 
-def rows_of(events: list[Event], table: str) -> list[tuple[Operation, tuple[Row, ...]]]:
+def rows_of(events: list[Event], table: str) -> list[tuple[Operation, tuple[BinlogRow, ...]]]:
     return [
         (event.body.operation, event.body.rows)
         for event in events
-        if isinstance(event.body, Rows) and event.body.table is not None and event.body.table.table == table
+        if isinstance(event.body, RowsEvent) and event.body.table is not None and event.body.table.table == table
     ]
 
 
@@ -53,9 +53,9 @@ def test_every_place_is_the_one_before_and_the_size_of_its_event(events: list[Ev
         if after.place.file == before.place.file and not isinstance(before.body, Rotate):
             step = after.place.position - before.place.position
             assert step == (0 if before.header.is_artificial else before.header.size), before
-    assert events[-1].place == Place("bin.000003", 336)
+    assert events[-1].place == EventPlace("bin.000003", 336)
     assert [event.place for event in events if isinstance(event.body, FormatDescription)] == [
-        Place(f"bin.00000{n}", 4) for n in (1, 2, 3)
+        EventPlace(f"bin.00000{n}", 4) for n in (1, 2, 3)
     ]
 
 
@@ -82,17 +82,17 @@ def test_a_table_map_has_all_that_the_server_says_of_columns(events: list[Event]
 def test_full_rows_have_every_value(events: list[Event]) -> None:
     operation, (first, second) = rows_of(events, "orders")[0]
     assert operation is Operation.INSERT
-    assert first == Row(None, FIRST)
-    assert second == Row(None, (2, "b", None, None, None, None, None, None, -1))
+    assert first == BinlogRow(None, FIRST)
+    assert second == BinlogRow(None, (2, "b", None, None, None, None, None, None, -1))
 
 
 def test_what_a_minimal_image_leaves_out_is_marked(events: list[Event]) -> None:
     update, delete, insert = rows_of(events, "orders")[1:4]
     assert update == (
         Operation.UPDATE,
-        (Row((1, *[UNSENT] * 8), (UNSENT, UNSENT, Decimal("1.00"), *[UNSENT] * 4, "x", UNSENT)),),
+        (BinlogRow((1, *[UNSENT] * 8), (UNSENT, UNSENT, Decimal("1.00"), *[UNSENT] * 4, "x", UNSENT)),),
     )
-    assert delete == (Operation.DELETE, (Row((2, *[UNSENT] * 8), None),))
+    assert delete == (Operation.DELETE, (BinlogRow((2, *[UNSENT] * 8), None),))
     assert insert[1][0].before is None
     assert insert[1][0].after is not None
     assert insert[1][0].after[:3] == (3, "c", UNSENT)
@@ -108,9 +108,9 @@ def test_an_image_without_blobs_leaves_out_only_those(events: list[Event]) -> No
 
 def test_compressed_rows_and_statements_are_read_as_others(events: list[Event]) -> None:
     assert rows_of(events, "pairs")[2:5] == [
-        (Operation.INSERT, (Row(None, (5, 6, "y" * 30)), Row(None, (7, 8, "y" * 30)))),
-        (Operation.UPDATE, (Row((5, 6, "y" * 30), (5, 6, "z" * 30)),)),
-        (Operation.DELETE, (Row((5, 6, "z" * 30), None),)),
+        (Operation.INSERT, (BinlogRow(None, (5, 6, "y" * 30)), BinlogRow(None, (7, 8, "y" * 30)))),
+        (Operation.UPDATE, (BinlogRow((5, 6, "y" * 30), (5, 6, "z" * 30)),)),
+        (Operation.DELETE, (BinlogRow((5, 6, "z" * 30), None),)),
     ]
     kinds = Counter(event.header.event_type for event in events)
     assert kinds[EventType.QUERY_COMPRESSED] == 1
@@ -145,7 +145,7 @@ def test_an_xa_transaction_has_its_name_where_it_is_prepared_and_where_it_ends(e
 
 
 def test_the_text_of_a_statement_comes_before_its_rows(events: list[Event]) -> None:
-    texts = [event.body.statement for event in events if isinstance(event.body, StatementText)]
+    texts = [event.body.statement for event in events if isinstance(event.body, StatementTextEvent)]
     assert texts[2] == b"delete from orders where id=2"
 
 

@@ -8,12 +8,12 @@ from decimal import Decimal
 from itertools import pairwise
 
 import pytest
-from cdcworker.connectors.mysql.binlog.event_reader import Event, EventReader, Place
+from cdcworker.connectors.mysql.binlog.event_reader import Event, EventPlace, EventReader
 from cdcworker.connectors.mysql.binlog.format_description import Checksum, FormatDescription
 from cdcworker.connectors.mysql.binlog.gtid_events import Gtid, PreviousGtids
 from cdcworker.connectors.mysql.binlog.header import EventType
-from cdcworker.connectors.mysql.binlog.plain_events import Query, Rotate, StatementText
-from cdcworker.connectors.mysql.binlog.rows import UNSENT, Operation, Row, Rows
+from cdcworker.connectors.mysql.binlog.plain_events import Query, Rotate, StatementTextEvent
+from cdcworker.connectors.mysql.binlog.rows import UNSENT, BinlogRow, Operation, RowsEvent
 from cdcworker.connectors.mysql.binlog.table_map import KeyPart, TableMap
 from cdcworker.connectors.mysql.types.declared import Geometry
 from cdcworker.connectors.mysql.types.json_diff import JsonChange, JsonDiff
@@ -40,8 +40,8 @@ def events(raw: list[bytes]) -> list[Event]:
     return list(made.through(EventReader(Checksum.CRC32), raw))
 
 
-def rows_of(events: list[Event]) -> list[tuple[Operation, tuple[Row, ...]]]:
-    return [(event.body.operation, event.body.rows) for event in events if isinstance(event.body, Rows)]
+def rows_of(events: list[Event]) -> list[tuple[Operation, tuple[BinlogRow, ...]]]:
+    return [(event.body.operation, event.body.rows) for event in events if isinstance(event.body, RowsEvent)]
 
 
 def test_places_follow_each_other_and_a_compressed_transaction_is_at_one(events: list[Event], raw: list[bytes]) -> None:
@@ -52,7 +52,7 @@ def test_places_follow_each_other_and_a_compressed_transaction_is_at_one(events:
     inside = [event.place for event in events if not event.header.log_pos and not event.header.is_artificial]
     assert len(inside) == 4
     assert len(set(inside)) == 1
-    assert Place(inside[0].file, inside[0].position + len(payload)) in sizes
+    assert EventPlace(inside[0].file, inside[0].position + len(payload)) in sizes
 
 
 def test_the_server_is_mysql(events: list[Event]) -> None:
@@ -89,7 +89,7 @@ def test_a_table_map_of_all_optional_metadata(events: list[Event]) -> None:
 def test_values_of_every_kind(events: list[Event]) -> None:
     assert rows_of(events)[0] == (
         Operation.INSERT,
-        (Row(None, FIRST), Row(None, (2, *[None] * 7, 3, *[None] * 7))),
+        (BinlogRow(None, FIRST), BinlogRow(None, (2, *[None] * 7, 3, *[None] * 7))),
     )
 
 
@@ -99,8 +99,8 @@ def test_partial_updates_of_json_in_minimal_and_in_full_images(events: list[Even
     two = JsonDiff((JsonChange("remove", "$.z", None),))
     three = JsonDiff((JsonChange("replace", "$.n", '{"q": 1.5}'),))
     first, second, third = (rows[0] for _, rows in rows_of(events)[1:4])
-    assert first == Row(key, (*[UNSENT] * 10, one, "[1]", *[UNSENT] * 4))
-    assert second == Row(key, (*[UNSENT] * 10, two, *[UNSENT] * 5))
+    assert first == BinlogRow(key, (*[UNSENT] * 10, one, "[1]", *[UNSENT] * 4))
+    assert second == BinlogRow(key, (*[UNSENT] * 10, two, *[UNSENT] * 5))
     assert third.before == (*FIRST[:10], '{"a": [99, 2.5, "é", null, true], "n": "new"}', "[1]", *FIRST[12:])
     assert third.after == (*FIRST[:10], three, JsonDiff(()), *FIRST[12:])
 
@@ -109,8 +109,8 @@ def test_the_rows_of_a_compressed_transaction(events: list[Event]) -> None:
     assert rows_of(events)[4] == (
         Operation.INSERT,
         (
-            Row(None, (3, None, "p" * 20, *[None] * 5, 3, *[None] * 7)),
-            Row(None, (4, None, "x", *[None] * 5, 3, *[None] * 7)),
+            BinlogRow(None, (3, None, "p" * 20, *[None] * 5, 3, *[None] * 7)),
+            BinlogRow(None, (4, None, "x", *[None] * 5, 3, *[None] * 7)),
         ),
     )
 
@@ -118,7 +118,7 @@ def test_the_rows_of_a_compressed_transaction(events: list[Event]) -> None:
 def test_the_other_events(events: list[Event]) -> None:
     kinds = Counter(type(event.body) for event in events)
     assert kinds[Rotate] == 5
-    assert [event.body.statement for event in events if isinstance(event.body, StatementText)] == [
+    assert [event.body.statement for event in events if isinstance(event.body, StatementTextEvent)] == [
         b"update a set c='rq' where id=4",
     ]
     statements = [event.body.statement for event in events if isinstance(event.body, Query)]

@@ -6,16 +6,16 @@ import io
 
 import fastavro
 import pytest
-from cdcworker.connectors.capture.snapshot.observer import RowEvent, TablePlan
+from cdcworker.connectors.capture.snapshot.observer import PlansTable, RowEvent
 from cdcworker.connectors.capture.snapshot.visibility import TransactionId
 from cdcworker.connectors.capture.stream.transaction_metadata import TransactionMetadata
 from cdcworker.connectors.mysql import errors as e
-from cdcworker.connectors.mysql.binlog.event_reader import Event, EventReader, Place
+from cdcworker.connectors.mysql.binlog.event_reader import Event, EventPlace, EventReader
 from cdcworker.connectors.mysql.binlog.format_description import Checksum
 from cdcworker.connectors.mysql.binlog.gtid_events import XaId
 from cdcworker.connectors.mysql.binlog.header import EventHeader
 from cdcworker.connectors.mysql.binlog.plain_events import Incident, Query, XaPrepare
-from cdcworker.connectors.mysql.binlog.rows import Operation, Row, Rows
+from cdcworker.connectors.mysql.binlog.rows import BinlogRow, Operation, RowsEvent
 from cdcworker.connectors.mysql.binlog.table_map import Column, KeyPart, TableMap
 from cdcworker.connectors.mysql.catalog.completion import TableCatalog
 from cdcworker.connectors.mysql.config.settings import parse
@@ -113,7 +113,7 @@ TABLE = TableMap(1, 0, "shop", "t", (KEY,), (KeyPart(0),))
 
 
 def event_of(body: object, timestamp: int = 1_000) -> Event:
-    return Event(EventHeader(timestamp, 0, 5, 0, 0, 0), body, Place("log.1", 120))  # type: ignore[arg-type]
+    return Event(EventHeader(timestamp, 0, 5, 0, 0, 0), body, EventPlace("log.1", 120))  # type: ignore[arg-type]
 
 
 def statement(text: str) -> Event:
@@ -121,7 +121,7 @@ def statement(text: str) -> Event:
 
 
 def insert(*ids: int) -> Event:
-    return event_of(Rows(Operation.INSERT, TABLE, tuple(Row(None, (i,)) for i in ids), True))
+    return event_of(RowsEvent(Operation.INSERT, TABLE, tuple(BinlogRow(None, (i,)) for i in ids), True))
 
 
 def fed(decoder: BinlogDecoder, *events: Event) -> list[Change]:
@@ -205,14 +205,14 @@ class Rolled:
     def began(self, transaction: TransactionId, /) -> None:
         del transaction
 
-    def event(self, plan: TablePlan, event: RowEvent) -> bool:
+    def event(self, plan: PlansTable, event: RowEvent) -> bool:
         del plan, event
         return True
 
     def undone(self) -> None:
         self.told = True
 
-    def reshaped(self, plan: TablePlan) -> None:
+    def reshaped(self, plan: PlansTable) -> None:
         del plan
 
 
@@ -273,7 +273,7 @@ def test_a_statement_on_a_providers_own_tables_is_passed_over():
 def test_an_error_of_a_value_does_not_quote_it():
     point = Column("g", ColumnType(TypeCode.GEOMETRY, 4), True, geometry=1)
     table = TABLE._replace(columns=(KEY, point))
-    rows = Rows(Operation.INSERT, table, (Row(None, (1, Geometry(0, b"hunter2"))),), True)
+    rows = RowsEvent(Operation.INSERT, table, (BinlogRow(None, (1, Geometry(0, b"hunter2"))),), True)
     with pytest.raises(CdcError) as caught:
         fed(decoder_of(), statement("BEGIN"), event_of(rows))
     assert (caught.value.code, caught.value.where["table"]) == (e.VALUE, "shop.t")

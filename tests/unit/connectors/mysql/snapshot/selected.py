@@ -11,7 +11,7 @@ from cdcworker.connectors.capture.snapshot.chunks import ReadView
 from cdcworker.connectors.capture.snapshot.progress import SnapshotProgress
 from cdcworker.connectors.mysql.decode.commit_numbers import CommitNumbers
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan, TablePlanner
-from cdcworker.connectors.mysql.snapshot.read_view import GtidVisibility, LogPlace
+from cdcworker.connectors.mysql.snapshot.read_view import GtidPlace, GtidVisibility
 from cdcworker.connectors.mysql.snapshot.row_emitter import RowEmitter, SelectedPositions
 from cdcworker.connectors.mysql.snapshot.row_packets import walk_rows
 from cdcworker.connectors.mysql.snapshot.selected_rows import SelectedRows, form_of
@@ -26,7 +26,7 @@ from tests.unit.connectors.native_records import Registry
 
 from ..decode.row_events import KINDS, TEMPLATE, Logged, T, native, settings_of, tables
 
-PLACE = LogPlace.parse("", is_mariadb=False)
+PLACE = GtidPlace.parse("", is_mariadb=False)
 VIEW = ReadView(GtidVisibility(PLACE, exact=True), PLACE, 1_700_000_000_654_321)
 END = b"\xfe\0\0\2\0"
 BITS = {T.TINY: 8, T.SHORT: 16, T.INT24: 24, T.LONG: 32, T.LONGLONG: 64}
@@ -83,7 +83,7 @@ def outcome(
     emitter = RowEmitter(progress, TEMPLATE, CommitNumbers(77), lambda: VIEW.snap, is_mariadb=False)
     if fast:
         assert native is not None
-        emitter.lend(registry, native)
+        emitter.use_layouts(registry, native)
     try:
         return registry.produced(emitter.rows(VIEW, rows)), progress.e, progress.n, progress.rows
     except CdcError as exc:

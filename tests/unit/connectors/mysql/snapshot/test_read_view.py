@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cdcworker.connectors.mysql.snapshot.read_view import GtidVisibility, LogPlace
+from cdcworker.connectors.mysql.snapshot.read_view import GtidPlace, GtidVisibility
 from cdcworker.connectors.mysql.snapshot.selected_values import converter, literal, quoted, selected
 from cdcworker.connectors.mysql.types.column import ColumnType, TypeCode
 
@@ -11,12 +11,12 @@ ONE = "31c87224-e9b8-11f1-9d87-02fc00000001"
 TWO = "41c87224-e9b8-11f1-9d87-02fc00000001"
 
 
-def mysql(text: str) -> LogPlace:
-    return LogPlace.parse(text, is_mariadb=False)
+def mysql(text: str) -> GtidPlace:
+    return GtidPlace.parse(text, is_mariadb=False)
 
 
-def mariadb(text: str) -> LogPlace:
-    return LogPlace.parse(text, is_mariadb=True)
+def mariadb(text: str) -> GtidPlace:
+    return GtidPlace.parse(text, is_mariadb=True)
 
 
 def test_a_place_of_mysql_is_behind_another_when_it_holds_all_of_it():
@@ -39,11 +39,11 @@ def test_a_place_of_mariadb_is_behind_another_when_it_is_in_each_domain():
      ("0-1-5", "0-7-5", "0-1-6", True)],
 )  # fmt: skip
 def test_a_read_sees_what_was_executed_before_it(low: str, seen: str, unseen: str, is_mariadb: bool):
-    snap = GtidVisibility(LogPlace.parse(low, is_mariadb=is_mariadb), exact=is_mariadb)
+    snap = GtidVisibility(GtidPlace.parse(low, is_mariadb=is_mariadb), exact=is_mariadb)
     assert snap.sees(seen)
     assert snap.sees_delivered(seen)
     assert not snap.sees(unseen)
-    assert LogPlace.parse(str(snap), is_mariadb=is_mariadb) == snap.low
+    assert GtidPlace.parse(str(snap), is_mariadb=is_mariadb) == snap.low
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from cdcworker.connectors.postgres.decode.native_layouts import layout_arguments
 from cdcworker.connectors.postgres.decode.table_plan import source_template
 from cdcworker.connectors.postgres.snapshot.copy_frames import GONE, HEAD, CopyFrames
 from cdcworker.connectors.postgres.snapshot.copy_text import key_of_line
-from cdcworker.connectors.postgres.snapshot.row_emitter import FrameRowEmitter, RowPositions, stamped
+from cdcworker.connectors.postgres.snapshot.row_emitter import FrameRowEmitter, TableRowPositions, stamped
 from cdcworker.connectors.postgres.snapshot.tx_snapshot import TransactionSnapshot
 from cdcworker.connectors.postgres.types.mapping import HandlingModes
 from cdcworker.schemas.change import EncodedRecords
@@ -55,7 +55,7 @@ def outcome(plan, frames, *, fast: bool):
     writer = FrameRowEmitter(registry, native) if fast else None
     plan.stale.clear()
     try:
-        made = stamped(frames, RowPositions(progress, source_template("shop", "db"), plan, VIEW, SAFE_LSN), writer)
+        made = stamped(frames, TableRowPositions(progress, source_template("shop", "db"), plan, VIEW, SAFE_LSN), writer)
         return produced(registry, made), progress.n, progress.rows
     except CdcError as exc:
         return exc.code, exc.message
@@ -101,7 +101,7 @@ def test_rows_that_the_core_knows_are_all_written_by_it():
     frames = frames_of(lines, plan)
     made = stamped(
         frames,
-        RowPositions(SnapshotProgress(), source_template("p", "d"), plan, VIEW, SAFE_LSN),
+        TableRowPositions(SnapshotProgress(), source_template("p", "d"), plan, VIEW, SAFE_LSN),
         FrameRowEmitter(Registry(), native),
     )
     assert [type(item) for item in made] == [EncodedRecords]
@@ -112,7 +112,7 @@ def test_rows_that_the_core_knows_are_all_written_by_it():
 @needs_native
 def test_records_are_counted_by_topic_whatever_the_order_of_tables():
     plan, registry, core = plan_of(PLAIN, HandlingModes(), TableFilters()), Registry(), native.Copied()
-    stamp = RowPositions(SnapshotProgress(), source_template("p", "d"), plan, VIEW, SAFE_LSN)
+    stamp = TableRowPositions(SnapshotProgress(), source_template("p", "d"), plan, VIEW, SAFE_LSN)
     columns, key, place = layout_arguments(plan, registry.layout(plan.table, stamp.next))
     layouts = [native.Layout(columns, key, (topic, *place[1:])) for topic in ("one", "two", "one")]
     frames, around = frames_of([line_of([b"1", b"a"]), line_of([b"2", None])], plan), (b"", b"")
@@ -173,7 +173,7 @@ def shaken(seed: int) -> None:
         at = chosen.randrange(len(data))
         data[at] = chosen.choice([chosen.randrange(256), 9, 10, 92, 100, 0])
     layout_of = FrameRowEmitter(Registry(), native)
-    stamp = RowPositions(SnapshotProgress(), source_template("p", "d"), plan, VIEW, SAFE_LSN)
+    stamp = TableRowPositions(SnapshotProgress(), source_template("p", "d"), plan, VIEW, SAFE_LSN)
     layout = layout_of.layout(stamp)
     core, at = native.Copied(), 0
     while at < len(data) - HEAD:

@@ -114,7 +114,7 @@ class One:
 
     def boundary(self, lsn: int = 1) -> list:
         changes = self.snapshot.passed(lsn)
-        self.loader.pump()
+        self.loader.order_reads()
         return changes
 
     def order(self) -> None:
@@ -253,11 +253,11 @@ def many(
 )
 def test_little_tables_are_read_ahead_of_their_turn_and_others_are_not(size, at_once):
     _, loader, pool, _ = many(100, size, threads=2, inflight_bytes=1 << 30)
-    loader.pump()
+    loader.order_reads()
     assert len(pool.orders) == 2 + loading.SMALL_AHEAD, "a look at each"
     pool.work()
-    loader.collect()
-    loader.pump()
+    loader.take_results()
+    loader.order_reads()
     assert len(loader.windows) == at_once
 
 
@@ -267,7 +267,7 @@ def test_a_locked_table_is_left_alone_until_its_turn():
     for table in (tables[0], tables[5]):
         loader.wait(table, loading.LOCKED)
         table.retry_at = 0.0
-    loader.pump()
+    loader.order_reads()
     assert len(pool.orders) == 9
     assert tables[0].busy
     assert not tables[5].busy
@@ -275,10 +275,10 @@ def test_a_locked_table_is_left_alone_until_its_turn():
 
 def test_little_tables_wait_where_what_was_read_takes_all_the_room():
     _, loader, pool, _ = many(100, 8192, threads=2, inflight_bytes=10 * loading.SMALL_BYTES)
-    loader.pump()
+    loader.order_reads()
     pool.work()
-    loader.collect()
-    loader.pump()
+    loader.take_results()
+    loader.order_reads()
     assert len(loader.windows) == 10
 
 
@@ -286,9 +286,9 @@ def test_a_table_that_is_not_as_little_as_was_thought_is_none_of_those_any_more(
     progress, loader, pool, reader = many(2, 8192, threads=1)
     reader.chunks = [[(1, "a")], [(1, "a")], [(2, "b")]]
     for _ in range(2):
-        loader.pump()
+        loader.order_reads()
         pool.work()
-        loader.collect()
+        loader.take_results()
     assert [table.is_small for table in progress.loads[0].tables] == [False, False]
 
 

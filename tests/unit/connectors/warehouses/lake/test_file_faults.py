@@ -9,7 +9,7 @@ import pytest
 from cdcworker.connectors.sink_engine.paused_tables import RETRY_S_MIN, PausedTables
 from cdcworker.connectors.sink_errors import from_lake, is_of_files
 from cdcworker.connectors.warehouses.lake.file_faults import FORGET_S, TRIES, WAIT_S, FileFaults
-from cdcworker.connectors.warehouses.lake.tables import TableName, TableVersion
+from cdcworker.connectors.warehouses.lake.tables import LakeName, TableVersion
 from cdcworker.connectors.warehouses.lake.writer import LakeWriter
 from cdcworker.connectors.warehouses.table_state import Manifest
 from cdcworker.schemas.errors import CdcError
@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException, PySparkException
 
 MISSING = PySparkException("Job aborted: java.io.FileNotFoundException: /srv/lake/s/t/a.parquet")
 ONE, OTHER = "shop.public.one", "shop.public.other"
-PLACE = TableName("public", "one")
+PLACE = LakeName("public", "one")
 
 
 class World:
@@ -189,10 +189,10 @@ class Session:
     ("broken", "topics", "code"),
     [
         # Where a topic's table lies is not told by its name.
-        ([TableName("elsewhere", "all")], [ONE], BROKEN),
-        ([TableName("elsewhere", "all"), TableName("elsewhere", "more")], [ONE, OTHER], BROKEN),
+        ([LakeName("elsewhere", "all")], [ONE], BROKEN),
+        ([LakeName("elsewhere", "all"), LakeName("elsewhere", "more")], [ONE, OTHER], BROKEN),
         # One of them is not there at all.
-        ([TableName("elsewhere", "all")], [ONE, OTHER], "spark.target_gone"),
+        ([LakeName("elsewhere", "all")], [ONE, OTHER], "spark.target_gone"),
         ([], [ONE], "spark.target_gone"),
     ],
 )
@@ -202,7 +202,7 @@ def test_a_broken_table_whose_topic_is_not_told_by_its_place_holds_back_what_it_
     third = "shop.public.third"
     lake = Lake(
         {
-            TableName("public", "third"): Manifest("sink", third, (1, 0), offsets={"0": 5}),
+            LakeName("public", "third"): Manifest("sink", third, (1, 0), offsets={"0": 5}),
             **dict.fromkeys(broken, MISSING),
         }
     )
@@ -241,7 +241,7 @@ def test_a_table_known_to_be_another_topics_is_no_excuse_for_one_that_is_gone(wo
     with pytest.raises(CdcError) as caught:
         world.faults.missing([OTHER])
     assert caught.value.code == "spark.target_gone"
-    found = TableName("elsewhere", "all")
+    found = LakeName("elsewhere", "all")
     for _ in range(TRIES):
         world.now += WAIT_S
         world.faults.aside(found, MISSING)

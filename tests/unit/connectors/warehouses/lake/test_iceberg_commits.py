@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 from cdcworker.connectors.sink_errors import LEDGER_MOVED
 from cdcworker.connectors.warehouses.lake.iceberg import IcebergTables
-from cdcworker.connectors.warehouses.lake.tables import STATE, TableName, TableVersion
+from cdcworker.connectors.warehouses.lake.tables import STATE, LakeName, TableVersion
 from cdcworker.schemas.errors import CdcError
 
-ORDERS = TableName("public", "orders")
+ORDERS = LakeName("public", "orders")
 FOUND, MADE, NOTE = 1, 2, "the state"
 
 

@@ -31,7 +31,7 @@ from cdcworker.connectors.warehouses.lake.iceberg_parquet import (
     write_rows,
 )
 from cdcworker.connectors.warehouses.lake.table_places import local_path
-from cdcworker.connectors.warehouses.lake.tables import TableName
+from cdcworker.connectors.warehouses.lake.tables import LakeName
 from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from cdcworker.connectors.warehouses.table_files.key_index import ENTRY_BYTES, IndexMemory
 from cdcworker.connectors.warehouses.table_files.live_files import WantedRows
@@ -285,7 +285,7 @@ def test_rows_that_a_rollback_brings_back_are_found(tmp_path):
 
 
 def test_of_another_table_nothing_is_known(tmp_path):
-    cache, place = FilesCache(), TableName("public", "a")
+    cache, place = FilesCache(), LakeName("public", "a")
     cache.put(place, TableFiles(DISK, "u", 1, cache.memory))
     assert cache.get(place, "u") is not None
     assert cache.get(place, "other") is None

@@ -41,7 +41,7 @@ def test_as_many_as_may_run_at_once_each_with_a_writer_of_its_own():
     def work(writer, number):
         return writer.used(lambda: (met.wait(WAIT_S_MAX) >= 0, number))
 
-    assert tables.each(first, work, range(9)) == [(True, number) for number in range(9)]
+    assert tables.run_all(first, work, range(9)) == [(True, number) for number in range(9)]
     assert len(first.made) == 3
     tables.close()
     assert [writer.released for writer in first.made] == [False, True, True]
@@ -50,7 +50,7 @@ def test_as_many_as_may_run_at_once_each_with_a_writer_of_its_own():
 @pytest.mark.parametrize(("count", "items"), [(1, 5), (4, 1), (4, 0)])
 def test_nothing_is_made_for_what_runs_one_by_one(count, items):
     first, tables = Writer(), ParallelTables(count)
-    threads = tables.each(first, lambda *_: threading.current_thread(), range(items))
+    threads = tables.run_all(first, lambda *_: threading.current_thread(), range(items))
     assert threads == [threading.current_thread()] * items
     assert first.made == [first]
 
@@ -72,9 +72,9 @@ def test_when_one_fails_those_that_run_end_and_the_others_do_not_begin(monkeypat
 
     monkeypatch.setattr(parallel_tables, "wait", waited)
     with pytest.raises(KeyError, match="one"):
-        tables.each(Writer(), work, range(50))
+        tables.run_all(Writer(), work, range(50))
     assert begun in ([True], [True, True])
-    assert tables.each(Writer(), lambda _, number: number, (1, 2)) == [1, 2]
+    assert tables.run_all(Writer(), lambda _, number: number, (1, 2)) == [1, 2]
     tables.close()
 
 
@@ -86,7 +86,7 @@ def test_of_several_failures_the_one_of_who_is_fenced_is_raised_and_the_others_a
         raise CdcError(FENCED, "newer") if number else KeyError("a value")
 
     with pytest.raises(CdcError, match="newer"):
-        tables.each(Writer(), work, (0, 1))
+        tables.run_all(Writer(), work, (0, 1))
     assert "newer" in caplog.text
     assert "a value" not in caplog.text
     tables.close()
@@ -104,16 +104,16 @@ def test_a_table_that_hangs_is_told_of_alone_when_all_others_are_done():
     under_way = TablesInProgress(step)
 
     def work(_, name):
-        with under_way.one(name):
+        with under_way.writing(name):
             return name != "hangs" or alone.wait(WAIT_S_MAX)
 
-    assert tables.each(Writer(), work, ("a", "hangs", "b", "c")) == [True] * 4
+    assert tables.run_all(Writer(), work, ("a", "hangs", "b", "c")) == [True] * 4
     assert said[6:] == ["table hangs", "the next table"]
     tables.close()
 
 
 def test_a_table_that_failed_is_under_way_no_more():
     said = []
-    with pytest.raises(KeyError), TablesInProgress(said.append).one("a"):
+    with pytest.raises(KeyError), TablesInProgress(said.append).writing("a"):
         raise KeyError
     assert said == ["table a", "the next table"]

@@ -7,7 +7,7 @@ import json
 import httpx
 import pytest
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.cli.takeover.former_connector import OffsetsTopic
+from cdcworker.worker.cli.takeover.former_connector import ConnectOffsetsTopic
 from cdcworker.worker.cli.takeover.kafka_connect import KafkaConnect
 
 STOPPED = {"connector": {"state": "STOPPED"}, "tasks": []}
@@ -79,6 +79,6 @@ def test_keys_of_others_in_the_topic_of_offsets_are_passed_over(monkeypatch):
             pass
 
     monkeypatch.setattr("cdcworker.coordinator.kafka.compacted_log.KafkaCompactedLog", Log)
-    assert OffsetsTopic("kafka:9092", "offsets").stored_offsets("shop") == [
+    assert ConnectOffsetsTopic("kafka:9092", "offsets").stored_offsets("shop") == [
         {"partition": {"server": "s"}, "offset": {"lsn": 8}}
     ]

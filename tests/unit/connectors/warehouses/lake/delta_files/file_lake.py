@@ -13,7 +13,7 @@ from cdcworker.connectors.api.table_writer import TargetRows
 from cdcworker.connectors.warehouses.lake import delta, statements
 from cdcworker.connectors.warehouses.lake.delta import DeltaTables
 from cdcworker.connectors.warehouses.lake.delta_files.file_tables import FileTables
-from cdcworker.connectors.warehouses.lake.tables import STATE, TableName
+from cdcworker.connectors.warehouses.lake.tables import STATE, LakeName
 from cdcworker.connectors.warehouses.lake.writer import LakeWriter
 from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 
@@ -136,7 +136,7 @@ class Session:
             return
         found = re.fullmatch(r"ALTER TABLE delta\.`(.+?)` ADD COLUMNS \((.+)\)", statement)
         assert found, f"a statement for Spark: {statement[:60]}"
-        self.tables.add_columns(TableName(*found[1].rsplit("/", 2)[1:]), found[2])
+        self.tables.add_columns(LakeName(*found[1].rsplit("/", 2)[1:]), found[2])
 
 
 class FileLakeWriter(LakeWriter):

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 from cdcworker.connectors.warehouses.lake.delta_files import file_table
-from cdcworker.connectors.warehouses.lake.tables import TableName
+from cdcworker.connectors.warehouses.lake.tables import LakeName
 from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from cdcworker.connectors.warehouses.table_files.key_index import IndexMemory
 from cdcworker.schemas.errors import CdcError
@@ -19,7 +19,7 @@ from tests.unit.connectors.arrow import test_reduce as scripts
 
 from .file_lake import opened
 
-ORDERS = TableName("public", "orders")
+ORDERS = LakeName("public", "orders")
 
 
 def without_truncates(script):

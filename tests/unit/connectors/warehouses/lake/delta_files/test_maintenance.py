@@ -19,7 +19,7 @@ from cdcworker.connectors.warehouses.lake.maintenance.policy import MaintenanceP
 from cdcworker.connectors.warehouses.lake.maintenance.rewrite import DataFileView, live_rows
 from cdcworker.connectors.warehouses.lake.maintenance.snapshots import ExpiryGoal
 from cdcworker.connectors.warehouses.lake.maintenance_run import LakeMaintenance
-from cdcworker.connectors.warehouses.lake.tables import TableName
+from cdcworker.connectors.warehouses.lake.tables import LakeName
 from cdcworker.schemas import failpoints
 from cdcworker.schemas.errors import CdcError
 from hypothesis import HealthCheck, example, given, settings
@@ -31,8 +31,8 @@ from tests.unit.connectors.arrow import test_reduce as scripts
 
 from .file_lake import everything, opened
 
-ORDERS = TableName("public", "orders")
-OTHER = TableName("public", "other")
+ORDERS = LakeName("public", "orders")
+OTHER = LakeName("public", "other")
 COMPACTS = MaintenancePolicy(expires=False, file_bytes=1 << 20)
 PLAIN = pytest.mark.parametrize("plain", [False, True], ids=["vectors", "plain"])
 EXAMPLES = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
@@ -326,7 +326,7 @@ def test_the_versions_that_the_valid_set_names_and_the_next_one_will_are_kept(tm
     sets._places[contract.TOPIC] = ORDERS
     sets.moved_on(contract.TOPIC, 5)
     assert sets.kept_versions(ORDERS) == {3, 5}
-    assert sets.shared_places() == (TableName("_cdcworker", "set_sink"),)
+    assert sets.shared_places() == (LakeName("_cdcworker", "set_sink"),)
 
 
 def test_a_run_of_another_task_of_the_sink_leaves_tables_that_it_has_not_claimed(tmp_path):

@@ -6,7 +6,12 @@ import datetime as dt
 
 import pytest
 from cdcworker.connectors.spark.config import CONFIG_DEF
-from cdcworker.connectors.warehouses.lake.maintenance.policy import MaintenancePolicy, Window, policy_of, window_of
+from cdcworker.connectors.warehouses.lake.maintenance.policy import (
+    MaintenancePolicy,
+    MaintenanceWindow,
+    policy_of,
+    window_of,
+)
 from cdcworker.connectors.warehouses.lake.maintenance_run import is_open
 
 SINK = {"name": "lake", "connector.class": "spark", "topics": "shop.public.orders"}
@@ -44,7 +49,7 @@ def test_keys_say_when_and_how_much():
         )
     )
     assert told == MaintenancePolicy(
-        60, Window(22 * 60, 4 * 60 + 30), False, 2_000_000, 9_000_000, 20, False, 120, 5, True, 7200
+        60, MaintenanceWindow(22 * 60, 4 * 60 + 30), False, 2_000_000, 9_000_000, 20, False, 120, 5, True, 7200
     )
 
 

@@ -257,11 +257,20 @@ def test_who_asks_for_openmetrics_gets_it(client):
 # --- the names of others ----------------------------------------------------------------------------------------------
 
 
-def test_boards_for_connect_and_debezium_find_their_names(client, cluster):
+@pytest.mark.parametrize(
+    ("connector_class", "plugin"),
+    [
+        ("postgres", "postgres"),
+        ("io.debezium.connector.mysql.MySqlConnector", "mysql"),
+        ("mariadb", "mariadb"),
+        ("of.nobody", ""),
+    ],
+)
+def test_boards_for_connect_and_debezium_find_their_names(client, cluster, connector_class, plugin):
     run(cluster, records=7, events=9, lag_s=1.5, transactions=2, snapshot_tables_left=3, snapshot_rows=11)
-    cluster.add("c", {"topic.prefix": "shop"})
+    cluster.add("c", {"topic.prefix": "shop", "connector.class": connector_class})
     shown = read(client, "/metrics/connect")
-    streaming = {"context": "streaming", "name": "shop", "plugin": "postgres"}
+    streaming = {"context": "streaming", "name": "shop", "plugin": plugin}
     for name in ("debezium_metrics_MilliSecondsBehindSource", "debezium_metrics_millisecondsbehindsource"):
         assert value(name, shown, **streaming) == 1500
     assert value("debezium_metrics_Connected", shown, **streaming) == 1

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cdcworker.connectors.comparison.compared_source import PublishedColumns
-from cdcworker.connectors.comparison.sent_columns import sent_type
+from cdcworker.connectors.capture.tables.compared_source import SentColumns
 from cdcworker.connectors.mysql.catalog.tables import CatalogTable, read_table
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.decode.captured_plans import map_of
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan, TablePlanner
 from cdcworker.connectors.mysql.decode.value_forms import span_text
+from cdcworker.connectors.mysql.doctor.sent_columns import sent_type
 from cdcworker.connectors.mysql.server.connection import opened, translate
 from cdcworker.connectors.mysql.server.facts import read_facts
 from cdcworker.connectors.mysql.server.grants import quoted
@@ -31,7 +31,7 @@ from cdcworker.connectors.verify.plan import ComparedColumn, ComparisonPlan, Key
 from cdcworker.connectors.verify.sql import KeySpan
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.mysql_client.client import Connection
+    from cdcworker.connectors.mysql_client.client import MySqlConnection
 
 APPLICATION: Final = "cdcworker-verify"
 POSITION_BITS: Final = 40
@@ -73,7 +73,7 @@ class MySqlSourceSide:
 
     def __init__(self, settings: MySqlSettings) -> None:
         self.settings = settings
-        self._connection: Connection = opened(settings, APPLICATION)
+        self._connection: MySqlConnection = opened(settings, APPLICATION)
         self._facts = read_facts(self._connection)
         self._tables: dict[tuple[str, str], _Known] = {}
 
@@ -116,7 +116,7 @@ class MySqlSourceSide:
 
     # -- tables -------------------------------------------------------------------------------------------------------
 
-    def published(self) -> Mapping[tuple[str, str], PublishedColumns]:
+    def published(self) -> Mapping[tuple[str, str], SentColumns]:
         """The server logs the changes of every table."""
         chosen = self.settings.filters.table
         with self._translated() as connection:
@@ -124,7 +124,7 @@ class MySqlSourceSide:
                 "select table_schema, table_name from information_schema.tables where table_type = 'BASE TABLE'"
             )
         paths = [(str(database), str(name)) for database, name in rows]
-        return {path: PublishedColumns() for path in paths if chosen(*path)}
+        return {path: SentColumns() for path in paths if chosen(*path)}
 
     def hands_on_deletions(self) -> bool:
         return True
@@ -265,7 +265,7 @@ class MySqlSourceSide:
     # -- errors -------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _of_table(self) -> Iterator[Connection]:
+    def _of_table(self) -> Iterator[MySqlConnection]:
         import pymysql
 
         try:
@@ -279,7 +279,7 @@ class MySqlSourceSide:
             raise translate(exc) from exc
 
     @contextlib.contextmanager
-    def _translated(self) -> Iterator[Connection]:
+    def _translated(self) -> Iterator[MySqlConnection]:
         import pymysql
 
         try:

@@ -32,7 +32,7 @@ class ComparedSettings(Protocol):
     def raw(self) -> Mapping[str, Any]: ...
 
 
-class PublishedColumns(NamedTuple):
+class SentColumns(NamedTuple):
     """What of a table's changes the database sends."""
 
     names: Sequence[str] | None = None
@@ -58,7 +58,7 @@ class ComparedSource(SourceSide, Protocol):
     def prepare(self, limits: VerifyLimits) -> None:
         """Sets the limits of statements; called once, before all else."""
 
-    def published(self) -> Mapping[tuple[str, str], PublishedColumns]:
+    def published(self) -> Mapping[tuple[str, str], SentColumns]:
         """Returns the tables whose changes the database sends, by their paths."""
 
     @property

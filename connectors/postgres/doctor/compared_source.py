@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from cdcworker.connectors.comparison.compared_source import PublishedColumns
+from cdcworker.connectors.capture.tables.compared_source import SentColumns
 from cdcworker.connectors.verify.canonical_text import SourceModes
 from cdcworker.connectors.verify.databases import PostgresSide, TableFailed
 from cdcworker.connectors.verify.plan import ComparisonPlan, Key, SideTable
@@ -86,9 +86,9 @@ class OpenedPostgresSource(PostgresSourceSide):
     def modes(self) -> SourceModes:
         return modes_of(self.settings)
 
-    def published(self) -> Mapping[tuple[str, str], PublishedColumns]:
+    def published(self) -> Mapping[tuple[str, str], SentColumns]:
         found = self.ask(Statement(PUBLISHED, (self.settings.publication,)))
-        return {(row[0], row[1]): PublishedColumns(*row[2:]) for row in found}
+        return {(row[0], row[1]): SentColumns(*row[2:]) for row in found}
 
     @property
     def is_all_published(self) -> bool:
