@@ -14,6 +14,7 @@ LOCKS := locks/build.txt locks/all.txt
 SERVERS := $(VENV)/servers
 GATEWAY := $(VENV)/versitygw
 AZURITE := $(VENV)/azurite
+OIDC := $(VENV)/oidc-provider
 CONVERTER := $(VENV)/converter
 CLIENTS := $(VENV)/clients
 CLICKHOUSE := $(VENV)/clickhouse
@@ -46,9 +47,9 @@ $(STAMP): $(LOCKS) pyproject.toml setup.py
 jars: env
 	@$(BIN)/cdcworker jars fetch
 
-# PostgreSQL of other versions, MariaDB, servers of stores of objects and ClickHouse's engine, for tests. Without them those tests are
+# PostgreSQL of other versions, MariaDB, servers of stores of objects, an identity provider and ClickHouse's engine, for tests. Without them those tests are
 # skipped.
-servers: $(SERVERS)/.installed $(GATEWAY)/.installed $(AZURITE)/.installed $(CLICKHOUSE)/.installed $(NATS)/.installed $(REDIS)/.installed
+servers: $(SERVERS)/.installed $(GATEWAY)/.installed $(AZURITE)/.installed $(OIDC)/.installed $(CLICKHOUSE)/.installed $(NATS)/.installed $(REDIS)/.installed
 	@$(BIN)/cdcworker jars fetch opensearch >/dev/null || echo "OpenSearch cannot be had here: its tests are skipped" >&2
 
 $(SERVERS)/.installed: locks/servers.json tests/servers.py $(STAMP)
@@ -68,6 +69,12 @@ $(AZURITE)/.installed: $(wildcard locks/azurite/*) $(STAMP)
 	@rm -rf $(AZURITE) && mkdir -p $(AZURITE) && cp locks/azurite/*.json $(AZURITE)
 	@cd $(AZURITE) && nice npm ci --no-audit --no-fund --ignore-scripts --loglevel=error >/dev/null \
 	  && touch $(abspath $@) || echo "Azurite cannot be installed here: tests with Azure's store are skipped" >&2
+
+# An identity provider.
+$(OIDC)/.installed: $(wildcard locks/oidc-provider/*) $(STAMP)
+	@rm -rf $(OIDC) && mkdir -p $(OIDC) && cp locks/oidc-provider/*.json $(OIDC)
+	@cd $(OIDC) && nice npm ci --no-audit --no-fund --ignore-scripts --loglevel=error >/dev/null \
+	  && touch $(abspath $@) || echo "An identity provider cannot be installed here: its tests are skipped" >&2
 
 $(CLICKHOUSE)/.installed: locks/clickhouse.txt $(STAMP)
 	@rm -rf $(CLICKHOUSE) && mkdir -p $(CLICKHOUSE)
@@ -194,7 +201,7 @@ audit: env
 # The locks, anew, from what pyproject.toml asks for; needs uv.
 locks:
 	@for name in all worker spark; do \
-	  case $$name in all) more=--all-extras;; worker) more="--extra redis --extra nats -c locks/all.txt";; spark) more="--extra spark --extra java --extra s3 --extra gcs --extra azure --extra mysql --extra clickhouse --extra duckdb --extra redis --extra nats -c locks/all.txt";; esac; \
+	  case $$name in all) more=--all-extras;; worker) more="--extra oidc --extra redis --extra nats -c locks/all.txt";; spark) more="--extra oidc --extra spark --extra java --extra s3 --extra gcs --extra azure --extra mysql --extra clickhouse --extra duckdb --extra redis --extra nats -c locks/all.txt";; esac; \
 	  uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header -p 3.11 --universal -q $$more -o locks/$$name.txt >/dev/null || exit 1; \
 	done
 	@uv pip compile locks/converter.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \

@@ -51,6 +51,7 @@ NEEDS = {
     "s3": ("versitygw",),
     "gcs": ("fake-gcs-server",),
     "azure": ("azurite",),
+    "oidc": ("oidc-provider",),
     "mysql": ("mariadb",),
     "clickhouse": ("clickhouse",),
     "nats": ("nats",),
@@ -80,6 +81,11 @@ def missing(part: str) -> str | None:
             from tests.object_stores.azure_server import find_program as find_azurite
 
             if find_azurite() is None:
+                return f"{part}: it was not installed (make servers)"
+        elif part == "oidc-provider":
+            from tests.identity_provider.server import find_program as find_provider
+
+            if find_provider() is None:
                 return f"{part}: it was not installed (make servers)"
         elif part == "mariadb":
             from tests.mariadb_server import find_programs as find_mariadb

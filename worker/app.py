@@ -55,7 +55,15 @@ from cdcworker.worker.security.tls import TlsContexts
 from cdcworker.worker.security.topic_rules import access_of
 from cdcworker.worker.server.application import create_app
 from cdcworker.worker.server.server import RestServer
-from cdcworker.worker.server.wiring import check_unreadable, gate_of, limits_of, secrets_of, tls_of
+from cdcworker.worker.server.wiring import (
+    check_unreadable,
+    gate_of,
+    identity_of,
+    limits_of,
+    quotas_of,
+    secrets_of,
+    tls_of,
+)
 from cdcworker.worker.validation.validate import CHECK_TIMEOUT_S, CHILD, run_checks
 
 log = logging.getLogger(__name__)
@@ -156,14 +164,17 @@ class App:
     def _api_settings(self, names: TopicNames, tls: TlsContexts | None, found: Sequence[str]) -> ApiSettings:
         """Returns what the REST API is built from. `found` holds warnings about the folders that connectors may read."""
         config = self.config
+        worker_secrets = secrets_of(config.values, config.providers)
+        identity = identity_of(config.values, config.providers, worker_secrets)
         return ApiSettings(
             limits=RequestLimits(body_bytes_max=config.values["rest.body.bytes.max"]),
             protection=Protection(
                 audit=Audit(config.worker_id, self._audit_topic),
-                gate=gate_of(config.values, config.scheme, loopback=config.is_loopback),
+                gate=gate_of(config.values, config.scheme, loopback=config.is_loopback, identity=identity),
                 tls=tls,
                 session_key_ttl_s=config.values["inter.worker.key.ttl.ms"] / 1000,
-                worker_secrets=secrets_of(config.values, config.providers),
+                worker_secrets=worker_secrets,
+                login=identity.login,
             ),
             services=self._services(names),
             topics=access_of(config.providers),
@@ -192,6 +203,7 @@ class App:
             existing=functools.partial(existing, config.kafka, timeout_s=CHECK_TIMEOUT_S / 2),
             unassigned_lag=self.lag.unassigned,
             alerts=self.alerts,
+            quotas=quotas_of(config.values, config.providers),
         )
 
     def _alert_watcher(self) -> AlertWatcher | None:

@@ -23,6 +23,7 @@ from cdcworker.worker.java import ivy, runtime
 OWN = {
     "CDC_LISTENERS_HTTPS_SSL_KEY_PASSWORD": "canary-key-password",
     "CDC_SASL_PASSWORD": "canary-kafka-login",
+    "CDC_REST_OIDC_CLIENT_SECRET": "canary-client",
     "CONNECT_SASL_JAAS_CONFIG": "canary-jaas",
     "CONNECT_SSL_KEY_PASSWORD": "canary-connect",
     "AWS_SECRET_ACCESS_KEY": "canary-cloud",

@@ -57,6 +57,11 @@ TABLE = {
     "GET /ui": OPEN,
     "GET /ui/{file}": OPEN,
     "GET /ui/vendor/{file}": OPEN,
+    # Who begins and ends a session of the console has none.
+    "GET /ui/logins": OPEN,
+    "GET /ui/login": OPEN,
+    "GET /ui/callback": OPEN,
+    "POST /ui/logout": OPEN,
     "GET /v1/cluster": SEE_SOME,
     "GET /v1/cluster/journal": SEE_SOME,
     "GET /v1/openapi.json": SEE_SOME,

@@ -428,6 +428,7 @@ READERS = (
     "worker/http",
 )
 AT_THE_ASKED_WORKER = {
+    "cookie": "a session of the console is a credential: it stays at the worker that was asked",
     "authorization": "stays at the worker that was asked, which names its user",
     "last-event-id": "of event streams, which are not forwarded",
     "if-none-match": "of the console's files, which each worker has",

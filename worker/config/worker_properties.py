@@ -25,10 +25,11 @@ from cdcworker.coordinator.kafka.internal_topics import TopicNames
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.config.alert_properties import ALERT_KEYS, alerts_topic
 from cdcworker.worker.config.file_roots import FILE_ROOT, FILE_ROOTS
+from cdcworker.worker.config.gathered_keys import GATHERED_KEYS
 from cdcworker.worker.security import allowed_targets
 from cdcworker.worker.security.kafka_warnings import in_clear as kafka_in_clear
 from cdcworker.worker.security.listener import ANY, Listener, check_bind, parse_listener
-from cdcworker.worker.security.properties import AUDIT_TOPIC, SECURITY_KEYS
+from cdcworker.worker.security.properties import AUDIT_TOPIC
 from cdcworker.worker.security.topic_rules import rules_of
 from cdcworker.worker.security.worker_secrets import warnings as worker_warnings
 
@@ -44,8 +45,7 @@ ENV_PREFIXES = ("CONNECT_", "CDC_")
 RESERVED_ENV = frozenset({"CDC_CACHE_DIR", "CDC_MAVEN_MIRRORS", "CDC_PG_BIN", "CDC_FAILPOINTS"})
 CRASH_DELAY = "scheduled.rebalance.max.delay.ms"
 CRASH_DELAY_MS_MAX = 10_000
-"""Kafka Connect's default leaves tasks unassigned for five minutes; a file that sets it must not have that effect here.
-"""
+"""Kafka Connect's default leaves tasks unassigned for five minutes; a file that sets it must not do so here."""
 FILES_UMASK = "files.umask"
 TASK_ENVIRONMENT = "task.environment"
 
@@ -84,7 +84,7 @@ KEYS = (
     ConfigKey("listeners", default="http://127.0.0.1:8083", importance="HIGH", doc="Where the REST API listens."),
     ConfigKey("rest.advertised.host.name", doc="The host name by which other workers reach this one."),
     ConfigKey("rest.advertised.port", "INT", doc="The port by which other workers reach this one."),
-    *SECURITY_KEYS,
+    *GATHERED_KEYS,
     ConfigKey("config.storage.topic", doc="Topic of the config log (default: <group.id>.configs)."),
     ConfigKey("offset.storage.topic", doc="Topic of the positions (default: <group.id>.offsets)."),
     ConfigKey("status.storage.topic", doc="Topic of states and presence (default: <group.id>.status)."),

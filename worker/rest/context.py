@@ -18,6 +18,7 @@ from cdcworker.coordinator.model import Request as Command
 from cdcworker.schemas.log import SchemaLog
 from cdcworker.worker.http import errors as e
 from cdcworker.worker.offsets.model import ConnectorOffsets
+from cdcworker.worker.quotas import admission as quotas
 from cdcworker.worker.rest.event_feed import EventFeed
 from cdcworker.worker.rest.forward import Forwarder
 from cdcworker.worker.rest.rebalance_counts import RebalanceCounts
@@ -78,6 +79,7 @@ class ApiContext:
         self.change_readers = CallerShares(self.limits.change_readers_per_caller_max, self.limits.change_readers_max)
         self.event_feed = EventFeed(self.view, self.clock)
         self.rebalance_counts = RebalanceCounts()
+        self._admission = asyncio.Lock()
         self.ending = threading.Event()
         """Set when the server stops: handlers that stream end then."""
 
@@ -197,8 +199,27 @@ class ApiContext:
         for calls in (self.checking, self.planning, self.offset_calls):
             calls.close()
 
+    def check_quotas(self, command: Command) -> None:
+        """RestError 403 for a change that does not fit into the quotas, as far as this worker knows the cluster."""
+        if self.services.quotas is not None:
+            error = quotas.refusal(self.services.quotas(), self.view().state.connectors, command)
+            if error is not None:
+                raise e.RestError(403, error.message, error.code)
+
     async def ask(self, command: Command) -> Reply:
-        """Submits a command and returns the cluster's reply. A request that finds no leader waits a little for one."""
+        """Submits a command and returns the cluster's reply. RestError 403 for a change that does not fit into the quotas."""
+        if self.services.quotas is None or not quotas.may_grow(command) or not self.view().is_leader:
+            return await self._ask(command)
+        # One after the other, each with what the one before has added: together they use no more than there is.
+        async with self._admission:
+            self.check_quotas(command)
+            reply = await self._ask(command)
+            if reply.outcome == "ok" and reply.version:
+                await self.caught_up(reply.version)
+            return reply
+
+    async def _ask(self, command: Command) -> Reply:
+        """A request that finds no leader waits a little for one."""
         deadline = time.monotonic() + self.limits.leader_wait_s
         while True:
             reply = await self._settled(self.herder.submit(command))

@@ -73,6 +73,7 @@ async def preview(
 ) -> Response:
     """Returns what the command would do, and what is done besides (`more`), with status 200. RestError if the command would be
     refused."""
+    api.check_quotas(command)
     view = api.view()
     decision = decide(view.state, PendingRequest("dry-run", command, round(api.clock() * 1000)))
     name = subject(command)

@@ -17,7 +17,9 @@ from cdcworker.worker.diagnostics.support import SupportReport
 from cdcworker.worker.diagnostics.tail import TailChildren
 from cdcworker.worker.diagnostics.verify import Verifier
 from cdcworker.worker.http import errors as e
+from cdcworker.worker.identity.login import ConsoleLogin
 from cdcworker.worker.offsets.model import ConnectorOffsets
+from cdcworker.worker.quotas.settings import QuotaSettings
 from cdcworker.worker.security.audit import Audit
 from cdcworker.worker.security.gate import Gate
 from cdcworker.worker.security.tls import TlsContexts
@@ -91,6 +93,8 @@ class Protection:
     """Seconds for which workers sign their requests with one session key; 0: this server does not renew the key."""
     worker_secrets: Secrets = plain_only
     """The operator's secrets, of which and of the session key the keys that sign are made."""
+    login: ConsoleLogin | None = None
+    """Logs people in to the console at an identity provider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,8 @@ class Services:
     """Returns, while this worker leads, what was measured of tasks that no worker runs."""
     alerts: Alerts | None = None
     """Knows the incidents of connectors."""
+    quotas: Callable[[], QuotaSettings] | None = None
+    """Returns how many connectors and tasks those of a label may be."""
 
 
 @dataclass(frozen=True, slots=True)

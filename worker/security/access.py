@@ -25,7 +25,8 @@ NOT_PERMITTED: Final = declare(
     "rest.not_permitted",
     "config",
     "The caller's roles do not cover this",
-    "Have the operator grant the role that the message names, in the file of rest.auth.file.",
+    "Have the operator grant the role that the message names, in the file of rest.auth.file, or of rest.oidc.access.file for users of an "
+    "identity provider.",
 )
 
 ROLES: Final = ("read", "operate", "admin")
@@ -71,12 +72,14 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The caller of a request. `by` says how it was authenticated: token, basic, certificate or worker; empty without
-    authentication."""
+    """The caller of a request. `by` says how it was authenticated: token, basic, certificate, oidc (a token of the identity
+    provider), session (a login to the console there) or worker; empty without authentication."""
 
     name: str
     grants: tuple[Grant, ...] = ()
     by: str = ""
+    subject: str = ""
+    """Who it is at the identity provider, whatever name is shown; empty for callers of other kinds."""
 
     def may(self, role: str, connector: str | None = None) -> bool:
         """Returns whether the caller has the role on this connector, or on everything, which only a grant without a

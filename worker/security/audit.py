@@ -32,6 +32,8 @@ FORWARDED_BY: Final = "cdc.forwarded_by"
 """The key in the scope under which the id of the worker stands that has signed the request for its caller."""
 ASKED_FROM: Final = "cdc.asked_from"
 """The key in the scope under which the caller's address at that worker stands."""
+RECORDED: Final = "cdc.recorded"
+"""The key in the scope that is set when a request is recorded although it only reads."""
 AS_WRITTEN: Final = "cdc.as_written"
 """The key in the scope that is set when the answer holds secrets of configs as they were written."""
 PATH: Final = "cdc.path"
@@ -96,6 +98,8 @@ class Audit:
         caller, client = scope.get(CALLER), scope.get("client")
         moment = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
         more: Entry = {"as_written": True} if scope.get(AS_WRITTEN) else {}
+        if caller and caller.subject:
+            more["subject"] = caller.subject
         if CONNECTION in scope:
             more["connection"] = scope[CONNECTION][:TEXT_CHARS_MAX]
         return {
@@ -133,7 +137,7 @@ def is_recorded(scope: Scope, status: int) -> bool:
     """
     if status == 429:
         return False
-    if scope["method"] not in READING or scope.get(AS_WRITTEN):
+    if scope["method"] not in READING or scope.get(AS_WRITTEN) or scope.get(RECORDED):
         return True
     return status in (401, 403)
 

@@ -9,7 +9,7 @@ import re
 import time
 import uuid
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from cdcworker.schemas.errors import declare
 from cdcworker.worker.http import errors as e
@@ -18,7 +18,7 @@ from cdcworker.worker.http.paths import split_path
 from cdcworker.worker.security import cross_site
 from cdcworker.worker.security.access import ANYBODY, CALLER, REQUEST_ID, Caller, Grant, unauthenticated
 from cdcworker.worker.security.audit import ASKED_FROM, FORWARDED_BY, SIGNED
-from cdcworker.worker.security.authenticate import Authenticator, TooManyChecks
+from cdcworker.worker.security.authenticate import Authenticator, TooManyChecks, refused
 from cdcworker.worker.security.caller_shares import ConnectionOwner
 from cdcworker.worker.security.rate_limit import HOLD_S, RateLimiter, client_of
 from cdcworker.worker.security.signing import SignedRequest, Signer, bad_signature, claims_worker
@@ -36,6 +36,8 @@ LIVE_PATHS: Final = frozenset({"/v1/live"})
 """Paths that never need a credential: workers check there whether a silent worker is gone. They show a worker's name
 and the id of its process."""
 HEALTH_PATHS: Final = frozenset({"/health", "/healthz", "/readyz"})
+LOGOUT: Final = ["ui", "logout"]
+"""The path of a logout: nobody needs a session to end it."""
 CONSOLE: Final = "ui"
 """The first segment of the paths of the console's files, which hold nothing of the cluster."""
 ASKED_BY_SCRIPT: Final = b"x-requested-with"
@@ -53,9 +55,26 @@ PEER: Final = "cdc.peer"
 """The key in the scope under which the common name of the client's verified certificate stands."""
 
 
+class ForeignTokens(Protocol):
+    """Who judges the tokens of an identity provider."""
+
+    def takes(self, credential: str) -> bool:
+        """Returns whether a bearer's credential has the form of such a token."""
+
+    async def caller(self, token: str) -> Caller:
+        """Returns the caller of a token. RestError 401 for one that does not count."""
+
+
+class CookieSessions(Protocol):
+    """Who judges the sessions of the console."""
+
+    def caller(self, header: str) -> Caller | None:
+        """Returns the caller of a Cookie header, None if it holds no session. RestError 401 for a session that was revoked."""
+
+
 @dataclass(frozen=True)
 class Gate:
-    """The authentication of a REST server. Without an authenticator and without trusted certificates everybody may do
+    """The authentication of a REST server. Without users, an identity provider and trusted certificates everybody may do
     everything."""
 
     authenticator: Authenticator | None = None
@@ -70,10 +89,13 @@ class Gate:
     worker_certificates: frozenset[str] = frozenset()
     """The common names of the workers' certificates: signed requests come on connections with one of them only. Empty:
     the signature alone counts."""
+    tokens: ForeignTokens | None = None
+    sessions: CookieSessions | None = None
 
     @property
     def is_closed(self) -> bool:
-        return self.authenticator is not None or self.certificate_grants is not None
+        known = (self.authenticator, self.tokens, self.sessions, self.certificate_grants)
+        return any(one is not None for one in known)
 
     @property
     def open_paths(self) -> frozenset[str]:
@@ -89,9 +111,10 @@ class Gate:
         headers = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(headers) > 1:
             raise unauthenticated("There is more than one Authorization")
-        if headers and self.authenticator is not None:
-            found = await self._by_header(self.authenticator, headers[0].decode("latin-1"), address_of(scope))
-            if found.by == "basic":
+        found = await self._by_credential(headers[0].decode("latin-1"), scope) if headers else self._by_session(scope)
+        if found is not None:
+            # A browser sends these by itself, whatever page asks.
+            if found.by in ("basic", "session"):
                 cross_site.check_change(scope)
             return found
         peer = scope.get(PEER)
@@ -102,6 +125,31 @@ class Gate:
             raise unauthenticated()
         cross_site.check_change(scope)
         return caller
+
+    async def _by_credential(self, header: str, scope: Scope) -> Caller | None:
+        """Returns the caller of an Authorization header; None where nobody knows such callers."""
+        scheme, _, credential = header.partition(" ")
+        if self.tokens is not None and scheme.lower() == "bearer" and self.tokens.takes(credential.strip()):
+            return await self._by_token(self.tokens, credential.strip(), address_of(scope))
+        if self.authenticator is not None:
+            return await self._by_header(self.authenticator, header, address_of(scope))
+        if self.tokens is not None:
+            raise refused()
+        return None
+
+    def _by_session(self, scope: Scope) -> Caller | None:
+        cookies = [value.decode("latin-1") for name, value in scope["headers"] if name == b"cookie"]
+        return self.sessions.caller("; ".join(cookies)) if self.sessions is not None and cookies else None
+
+    async def _by_token(self, tokens: ForeignTokens, token: str, address: str) -> Caller:
+        """Authenticates by a token of the identity provider. That costs little, so that it is done first: wrong ones are limited
+        by address."""
+        try:
+            return await tokens.caller(token)
+        except e.RestError as error:
+            if error.status == 401 and self.limiter is not None and not self.limiter.may_guess(address):
+                raise too_often("Too many credentials from this address were wrong") from None
+            raise
 
     async def _by_header(self, authenticator: Authenticator, header: str, address: str) -> Caller:
         """Authenticates by the header. Failures are limited by address; a caller that is known is not slowed down by
@@ -201,6 +249,8 @@ class GateMiddleware:
         is_open = segments is not None and (
             segments[:1] == [CONSOLE] or "/" + "/".join(segments) in self.gate.open_paths
         )
+        if segments == LOGOUT and scope["method"] == "POST":
+            return True
         return is_open and scope["method"] in ("GET", "HEAD", "OPTIONS")
 
 

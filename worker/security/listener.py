@@ -16,7 +16,7 @@ INSECURE_BIND: Final = declare(
     "worker.insecure_bind",
     "config",
     "The REST API would be open to the network without authentication",
-    "Set rest.auth.file (cdcworker auth add makes it), require client certificates of an https listener, or bind to 127.0.0.1; rest.insecure.bind=true opens it to "
+    "Set rest.auth.file (cdcworker auth add makes it) or rest.oidc.issuer, require client certificates of an https listener, or bind to 127.0.0.1; rest.insecure.bind=true opens it to "
     "everybody who can reach it.",
 )
 PORT: Final = 8083
@@ -58,14 +58,15 @@ def check_bind(listener: Listener, values: Mapping[str, Any]) -> list[str]:
     if listener.is_loopback:
         return []
     by_certificate = listener.scheme == "https" and values[properties.CLIENT_AUTH] == "required"
-    if not values[properties.AUTH_FILE] and not by_certificate:
+    known = values[properties.AUTH_FILE] or values[properties.OIDC_ISSUER]
+    if not known and not by_certificate:
         if not values[properties.INSECURE_BIND]:
             place = listener.host or "every address"
             raise CdcError(INSECURE_BIND, f"listeners binds to {place}", where={"key": "listeners"})
         return [
             f"{properties.INSECURE_BIND}: everybody who reaches {listener.host or '*'}:{listener.port} may do everything"
         ]
-    if by_certificate and not values[properties.AUTH_FILE] and not values[properties.CERTIFICATE_GRANTS]:
+    if by_certificate and not known and not values[properties.CERTIFICATE_GRANTS]:
         return [f"nobody may do anything: {properties.CERTIFICATE_GRANTS} and {properties.AUTH_FILE} are empty"]
     if listener.scheme == "http":
         return ["credentials come over the network in the clear: use an https listener, or end TLS in front of it"]

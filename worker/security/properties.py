@@ -13,6 +13,7 @@ from cdcworker.worker.security.access import parse_grants
 from cdcworker.worker.security.topic_rules import TOPIC_KEYS
 
 AUTH_FILE: Final = "rest.auth.file"
+OIDC_ISSUER: Final = "rest.oidc.issuer"
 INSECURE_BIND: Final = "rest.insecure.bind"
 HEALTH_OPEN: Final = "rest.auth.health.open"
 CONFIGS_AS_WRITTEN: Final = "rest.configs.as.written"

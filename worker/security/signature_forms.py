@@ -47,6 +47,8 @@ def mac_bytes(text: str) -> bytes:
 def encoded_caller(caller: Caller, **more: str) -> str:
     """Returns the caller as a text without spaces; `more` goes with it, and readers may ignore it."""
     content = {"name": caller.name, "grants": [str(grant) for grant in caller.grants], "by": caller.by, **more}
+    if caller.subject:
+        content["subject"] = caller.subject
     return base64.urlsafe_b64encode(json.dumps(content, separators=(",", ":")).encode()).decode()
 
 
@@ -54,6 +56,7 @@ def decoded_caller(text: str) -> tuple[Caller, Mapping[str, Any]]:
     """Returns the caller and all that goes with it. Raises ValueError where the text is malformed."""
     try:
         content: Any = parse_json(base64.urlsafe_b64decode(text))
-        return Caller(str(content["name"]), parse_grants(content["grants"]), str(content["by"])), content
-    except (KeyError, TypeError, RecursionError) as exc:
+        subject = str(content.get("subject", ""))
+        return Caller(str(content["name"]), parse_grants(content["grants"]), str(content["by"]), subject), content
+    except (AttributeError, KeyError, TypeError, RecursionError) as exc:
         raise ValueError(f"the text of the caller is malformed: {type(exc).__name__}") from None

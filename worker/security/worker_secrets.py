@@ -72,7 +72,8 @@ def read(path: Path) -> tuple[bytes, ...]:
 
 def warnings(listener: Listener, values: Mapping[str, Any]) -> Iterator[str]:
     """Yields a warning for each way in which whoever reads the config topic could pass for a worker."""
-    is_closed = values[properties.AUTH_FILE] or values[properties.CLIENT_AUTH] == "required"
+    has_callers = values[properties.AUTH_FILE] or values[properties.OIDC_ISSUER]
+    is_closed = has_callers or values[properties.CLIENT_AUTH] == "required"
     if values[properties.SECRET_FILE]:
         if _is_readable_by_all(Path(str(values[properties.SECRET_FILE]))):
             yield (

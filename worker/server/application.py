@@ -11,7 +11,7 @@ from cdcworker.worker.http.answer_headers import AnswerHeaders
 from cdcworker.worker.http.body import BodyLimit
 from cdcworker.worker.http.error_members import ErrorMembers
 from cdcworker.worker.http.request_limits import RequestLimitsMiddleware
-from cdcworker.worker.rest import console
+from cdcworker.worker.rest import console, login
 from cdcworker.worker.rest.audit_trail import AuditedState
 from cdcworker.worker.rest.context import ApiContext, HerderLike
 from cdcworker.worker.rest.forward import Forwarder
@@ -70,6 +70,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *metric_compat.ENDPOINTS,
     *snapshots.ENDPOINTS,
     *support.ENDPOINTS,
+    *login.ENDPOINTS,
     *console.ENDPOINTS,
     *internal.ENDPOINTS,
 )

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cdcworker.connectors.config.definition import invalid, parse_list
 from cdcworker.worker.config.config_providers import DIR_PATHS_KEY, FILE_PATHS, FILE_PATHS_KEY
 from cdcworker.worker.config.file_roots import FILE_ROOTS, file_roots
+from cdcworker.worker.identity.access_rules import AccessFile
+from cdcworker.worker.identity.bearer import Tokens
+from cdcworker.worker.identity.fetch import Fetcher
+from cdcworker.worker.identity.login import ConsoleLogin
+from cdcworker.worker.identity.properties import ACCESS_FILE
+from cdcworker.worker.identity.provider import Provider
+from cdcworker.worker.identity.sessions import Cookies, Sessions
+from cdcworker.worker.identity.settings import settings_of
+from cdcworker.worker.quotas.properties import QUOTAS_FILE
+from cdcworker.worker.quotas.settings import QuotaFile, QuotaSettings
 from cdcworker.worker.security import properties
 from cdcworker.worker.security.access import parse_grants
 from cdcworker.worker.security.allowed_targets import is_inside
@@ -23,7 +35,43 @@ from cdcworker.worker.security.worker_secrets import SecretFile, Secrets, plain_
 from cdcworker.worker.server.protocol import ConnectionLimits
 
 
-def gate_of(values: Mapping[str, Any], scheme: str = "http", *, loopback: bool = False) -> Gate:
+@dataclass(frozen=True)
+class IdentityParts:
+    """What judges the tokens of an identity provider, and logs people in there; all None without one."""
+
+    tokens: Tokens | None = None
+    sessions: Sessions | None = None
+    login: ConsoleLogin | None = None
+
+
+NOBODY = IdentityParts()
+
+
+def identity_of(
+    values: Mapping[str, Any],
+    providers: Mapping[str, str],
+    worker_secrets: Secrets,
+    clock: Callable[[], float] = time.monotonic,
+) -> IdentityParts:
+    """Returns what the properties say of an identity provider. CdcError for properties and for a file that cannot be used. The
+    provider is asked when it is needed: a worker starts while it is away."""
+    settings = settings_of(values)
+    if settings is None:
+        return NOBODY
+    check_unreadable(ACCESS_FILE, values[ACCESS_FILE], providers)
+    ask = Fetcher(settings.truststore)
+    provider = Provider(settings, ask, clock)
+    tokens = Tokens(settings, provider, AccessFile(Path(values[ACCESS_FILE]), clock))
+    if settings.client is None:
+        return IdentityParts(tokens)
+    cookies = Cookies(settings.client.url, str(values["group.id"]))
+    sessions = Sessions(tokens, settings.client, cookies, worker_secrets)
+    return IdentityParts(tokens, sessions, ConsoleLogin(settings, provider, ask, tokens, sessions))
+
+
+def gate_of(
+    values: Mapping[str, Any], scheme: str = "http", *, loopback: bool = False, identity: IdentityParts = NOBODY
+) -> Gate:
     """Returns the gate. CdcError `auth.file_invalid` for an unusable file of users: a worker must not start without
     authentication by mistake."""
     path = values[properties.AUTH_FILE]
@@ -43,6 +91,8 @@ def gate_of(values: Mapping[str, Any], scheme: str = "http", *, loopback: bool =
         limiter=limiter,
         local_only=local_only,
         worker_certificates=workers,
+        tokens=identity.tokens,
+        sessions=identity.sessions,
     )
 
 
@@ -53,6 +103,16 @@ def secrets_of(values: Mapping[str, Any], providers: Mapping[str, str]) -> Secre
         return plain_only
     check_unreadable(properties.SECRET_FILE, path, providers)
     return SecretFile(Path(path), plain_accepted=values[properties.PLAIN_KEY])
+
+
+def quotas_of(values: Mapping[str, Any], providers: Mapping[str, str]) -> Callable[[], QuotaSettings] | None:
+    """Returns what tells the quotas of labels; None without any. CdcError for a file that cannot be used, or that connectors could
+    write."""
+    path = values[QUOTAS_FILE]
+    if not path:
+        return None
+    check_unreadable(QUOTAS_FILE, path, providers)
+    return QuotaFile(Path(path)).content
 
 
 def check_unreadable(key: str, path: str, providers: Mapping[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 const BASE = new URL("../", document.baseURI);
 const KEPT = "cdcworker.authorization";
+const PLACE = "cdcworker.place";
 const TIMEOUT_MS = 100_000;
 const SILENCE_MS = 60_000;
 
@@ -46,6 +47,41 @@ export function logout() {
 
 export function isLoggedIn() {
   return authorization !== "";
+}
+
+// The address at which people log in at an identity provider; null where they do not.
+export async function singleSignOn() {
+  try {
+    return (await get("ui/logins")).single_sign_on;
+  } catch {
+    return null;
+  }
+}
+
+// Ends the session that such a login has begun, here and at the provider, where the browser may go on.
+export async function endSession() {
+  const { location: next } = await call("POST", "ui/logout");
+  if (next) location.assign(next);
+  else location.reload();
+}
+
+// The page that somebody looks at, kept for this tab while the provider asks who it is.
+export function keepPlace() {
+  try {
+    sessionStorage.setItem(PLACE, location.hash);
+  } catch {
+    // A browser that keeps nothing shows the overview then.
+  }
+}
+
+export function keptPlace() {
+  try {
+    const found = sessionStorage.getItem(PLACE) || "";
+    sessionStorage.removeItem(PLACE);
+    return found;
+  } catch {
+    return "";
+  }
 }
 
 // A name as one segment of a path; browsers would resolve dots alone away.

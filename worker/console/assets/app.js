@@ -1,5 +1,5 @@
 // The frame of all pages: who asks, where one is, and whether the worker answers.
-import { get, isLoggedIn, loginWithPassword, loginWithToken, logout, whenUnauthenticated } from "./api.js";
+import { endSession, get, isLoggedIn, keepPlace, keptPlace, loginWithPassword, loginWithToken, logout, singleSignOn, whenUnauthenticated } from "./api.js";
 import { ConnectorPage } from "./connector.js";
 import { EditConnector, NewConnector } from "./edit.js";
 import { ErrorPage } from "./errors.js";
@@ -50,6 +50,8 @@ function App() {
   const enter = async () => {
     try {
       live.caller = await get("v1/caller");
+      const before = keptPlace();
+      if (before && !location.hash) location.hash = before;
       tries.current = 0;
       start();
       setState({ caller: live.caller, error: null, asking: false });
@@ -75,10 +77,12 @@ function App() {
     });
     enter();
   }, []);
-  const leave = () => {
+  const leave = async () => {
+    const session = state.caller.by === "session";
     logout();
     stop();
-    location.reload();
+    if (session) await endSession().catch(() => location.reload());
+    else location.reload();
   };
   if (state.asking) return html`<p class="loading" role="status">Loading …</p>`;
   if (!state.caller && state.away) {
@@ -120,7 +124,7 @@ function Caller({ caller, onLogout }) {
   const roles = caller.grants.map(({ role, prefix }) => (prefix ? `${role}: ${prefix}…` : role)).join(", ");
   if (!caller.by) return html`<div class="caller quiet">no login needed</div>`;
   return html`<div class="caller"><span>${caller.name} <span class="quiet">${roles}</span></span>
-    ${isLoggedIn() && html`<button class="plain" onClick=${onLogout}>Log out</button>`}</div>`;
+    ${(isLoggedIn() || caller.by === "session") && html`<button class="plain" onClick=${onLogout}>Log out</button>`}</div>`;
 }
 
 function Trouble() {
@@ -133,6 +137,10 @@ function Trouble() {
 function Login({ error, onLogin }) {
   const [kind, setKind] = useState("token");
   const [busy, setBusy] = useState(false);
+  const [provider, setProvider] = useState(null);
+  useEffect(() => {
+    singleSignOn().then(setProvider);
+  }, []);
   const submit = async (event) => {
     event.preventDefault();
     const data = new FormData(event.target);
@@ -145,7 +153,9 @@ function Login({ error, onLogin }) {
   return html`<main class="login"><form onSubmit=${submit}>
     <h1><img src="icon.svg" alt="" width="32" height="32" /> cdcworker</h1>
     ${error && html`<${Problem} error=${error} />`}
-    <fieldset><legend>Log in with</legend>
+    ${provider && html`<p><a class="button primary" href=${provider} onClick=${keepPlace}>Log in at the identity provider</a></p>
+      ${error?.status === 403 && html`<p><a href=${`${provider}?again=true`}>Log in there as somebody else</a></p>`}`}
+    <fieldset><legend>${provider ? "Or log in with" : "Log in with"}</legend>
       ${[["token", "a token"], ["password", "a name and a password"]].map(([value, label]) => html`<label class="check" key=${value}>
         <input type="radio" name="kind" value=${value} checked=${kind === value} onChange=${() => setKind(value)} /> ${label}</label>`)}
     </fieldset>

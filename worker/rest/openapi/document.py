@@ -18,11 +18,16 @@ Json = dict[str, Any]
 
 PATH = "/v1/openapi.json"
 SEGMENT = re.compile(r"\{(\w+)(?::(\w+))?\}")
-EMPTY = frozenset({202, 204, 304, 308})
+EMPTY = frozenset({202, 204, 303, 304, 308})
 """Statuses of success without a body, unless the table of answers names one."""
+PAGE = "text/html"
 CLOSED: list[Json] = [{"bearer": []}, {"basic": []}, {"certificate": []}]
 SECURITY_SCHEMES: Json = {
-    "bearer": {"type": "http", "scheme": "bearer", "description": "A token that the operator has issued."},
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A token of the operator, or of the identity provider.",
+    },
     "basic": {"type": "http", "scheme": "basic"},
     "certificate": {"type": "mutualTLS"},
 }
@@ -114,7 +119,7 @@ def _operation(endpoint: Endpoint, *, closed: bool) -> Json:
         out["requestBody"] = {"required": True, "content": content}
     out["responses"] = {str(status): _response(endpoint, status) for status in statuses(endpoint, closed=closed)}
     # Sizes, rates and time have limits too, and a worker may be in trouble.
-    out["responses"]["default"] = _error("Any other refusal.")
+    out["responses"]["default"] = _error("Any other refusal.", also=PAGE if endpoint.produces == PAGE else "")
     return out
 
 
@@ -160,7 +165,7 @@ def _response(endpoint: Endpoint, status: int) -> Json:
     if status >= 400:
         own = ANSWERS.get(f"{endpoint.method} {endpoint.path} {status}")
         if own is None:
-            return _error(HTTPStatus(status).phrase, status)
+            return _error(HTTPStatus(status).phrase, status, PAGE if endpoint.produces == PAGE else "")
         return _described(status, {"anyOf": [_ref(own), _ref("Error")]})
     key = f"{endpoint.method} {endpoint.path}"
     name = ANSWERS.get(f"{key} {status}")
@@ -185,8 +190,10 @@ def _described(status: int, schema: Json) -> Json:
     return out | _headers(status)
 
 
-def _error(text: str, status: int = 0) -> Json:
-    return {"description": text, "content": {JSON: {"schema": _ref("Error")}}, **_headers(status)}
+def _error(text: str, status: int = 0, also: str = "") -> Json:
+    """Returns what a refusal looks like; `also` is another media type in which a browser gets it."""
+    content: Json = {JSON: {"schema": _ref("Error")}, **({also: {}} if also else {})}
+    return {"description": text, "content": content, **_headers(status)}
 
 
 def _headers(status: int) -> Json:

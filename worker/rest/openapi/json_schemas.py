@@ -114,9 +114,13 @@ SCHEMAS: Mapping[str, Json] = {
     "Caller": _object(
         "name by grants",
         name=TEXT,
-        by=_described(TEXT, "token, basic, certificate or worker; empty where nobody has to say who asks"),
+        by=_described(
+            TEXT, "token, basic, certificate, oidc, session or worker; empty where nobody has to say who asks"
+        ),
         grants=_list(_object("role prefix", role=TEXT, prefix=TEXT)),
     ),
+    "Logins": _object("single_sign_on", single_sign_on={"type": ["string", "null"]}),
+    "LoggedOut": _object("location", location={"type": ["string", "null"]}),
     "ConnectorInfo": _object(
         "name config tasks type",
         name=TEXT,
@@ -438,6 +442,8 @@ ANSWERS: Mapping[str, str] = {
     "GET /readyz 503": "WorkerStatus",
     "GET /v1/live": "Live",
     "GET /v1/caller": "Caller",
+    "GET /ui/logins": "Logins",
+    "POST /ui/logout": "LoggedOut",
     "GET /v1/cluster": "Cluster",
     "GET /v1/cluster/journal": "Journal",
     "POST /v1/drain 202": "Draining",

@@ -103,6 +103,14 @@ PARAMETERS: Mapping[str, Json] = {
         "description": "Wait, briefly, until this worker has read the log so far (X-CDC-Version of a change).",
         "schema": {"type": "integer", "minimum": 0, "maximum": NUMBERS_MAX["min_version"]},
     },
+    "again": {
+        "description": "true: also somebody who is logged in at the identity provider logs in there anew.",
+        "schema": FLAG,
+    },
+    "code": {"description": "What the identity provider gives for its tokens.", "schema": TEXT},
+    "state": {"description": "Which login it is, as this cluster has told the identity provider.", "schema": TEXT},
+    "iss": {"description": "Which identity provider answers.", "schema": TEXT},
+    "error": {"description": "Why the identity provider logs nobody in.", "schema": TEXT},
     "topic": {"description": "Only of this topic.", "schema": TEXT},
     "after": {
         "description": "Go on behind this one: `next` of the answer before, TOPIC:PARTITION:OFFSET.",

@@ -24,6 +24,10 @@ OF_THE_PROCESS = {
     "GET /v1/live",
     "GET /v1/caller",
     "GET /ui",
+    "GET /ui/logins",
+    "GET /ui/login",
+    "GET /ui/callback",
+    "POST /ui/logout",
     "GET /ui/{file}",
     "GET /ui/vendor/{file}",
     "GET /v1/openapi.json",
@@ -125,6 +129,8 @@ def test_what_a_worker_tells_of_itself_it_tells_while_it_starts(operation):
     expected = {"GET /health": 503, "GET /readyz": 503, "POST /v1/drain": 501, "GET /v1/support": 501}
     # To the address below which the console's files lie; there is none of the asked name.
     expected |= {"GET /ui": 308, "GET /ui/{file}": 404, "GET /ui/vendor/{file}": 404}
+    # Nobody logs in at an identity provider here.
+    expected |= dict.fromkeys(("GET /ui/login", "GET /ui/callback", "POST /ui/logout"), 404)
     assert answer.status == expected.get(str(operation), 200)
 
 
