@@ -254,6 +254,10 @@ def test_a_chunk_of_large_values_ends_early_and_lets_go_of_a_long_rest(logged: L
         reader = reader_of(logged, "l", native())
         try:
             chunk = reader.chunk(ChunkRequest(1, SEE_ALL, after=last, limit=200, bytes_max=4 << 20))
+            if last == ("6",):
+                # Its answer had not ended when it came: nothing follows.
+                assert (chunk.last, chunk.ended) == (None, True)
+                break
             assert chunk.last
             # The last two rows may come with the end of the answer.
             assert reader.is_broken() or int(chunk.last[0]) > 3
