@@ -11,6 +11,7 @@ from cdcworker.connectors.config.refusals import SHOWN_CHARS_MAX
 from cdcworker.connectors.registry.installed import of_this_process
 from cdcworker.connectors.registry.plugin import Plugin
 from cdcworker.connectors.registry.shipped import BY_NAME, PLUGINS
+from cdcworker.connectors.telemetry.metric import Metric
 from cdcworker.schemas.errors import CdcError, declare
 
 UNKNOWN_CLASS = declare(
@@ -47,6 +48,11 @@ def _remark(given: str) -> str:
 def plugins() -> Sequence[Plugin]:
     """Returns the connectors that this process knows: those that ship with the worker, then those of allowed distributions."""
     return (*PLUGINS, *of_this_process().found)
+
+
+def metrics_of_connectors() -> Sequence[Metric]:
+    """Returns the metrics that single connectors report, each once."""
+    return list(dict.fromkeys(metric for plugin in PLUGINS for metric in plugin.own_metrics()))
 
 
 def lookup(class_name: str) -> Plugin:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cdcworker.connectors.config.installed_plugins import InstalledPlugin
+from cdcworker.connectors.telemetry.metric import Metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class Plugin:
     """What Debezium calls this source in record headers, where that is not `name`."""
     needs: tuple[str, ...] = ()
     """Modules without which its tasks cannot run; its configs are understood all the same."""
+    metrics: str = ""
+    """The module whose `METRICS` its tasks report besides those of all connectors; empty: there are none."""
     checks: tuple[str, ...] = ()
     """Modules that its live checks import late: a process that answers many checks imports them before."""
     origin: InstalledPlugin | None = None
@@ -48,3 +52,8 @@ class Plugin:
             return self.made
         module, _, attribute = self.target.partition(":")
         return getattr(importlib.import_module(module), attribute)
+
+    def own_metrics(self) -> Sequence[Metric]:
+        """Returns what its tasks report besides what all connectors do."""
+        found: Sequence[Metric] = importlib.import_module(self.metrics).METRICS if self.metrics else ()
+        return found

@@ -20,6 +20,7 @@ PLUGINS: Final = (
         schemes=("postgresql", "postgres"),
         measures=True,
         debezium_name="postgresql",
+        metrics="cdcworker.connectors.postgres.metrics",
         checks=(
             "cdcworker.connectors.postgres.doctor.live_checks",
             "cdcworker.connectors.postgres.transport.certificate",
@@ -36,6 +37,7 @@ PLUGINS: Final = (
         measures=True,
         tls_key="ssl.mode",
         needs=("pymysql",),
+        metrics="cdcworker.connectors.mysql.metrics",
         checks=_MYSQL_CHECKS,
     ),
     Plugin(
@@ -49,6 +51,7 @@ PLUGINS: Final = (
         measures=True,
         tls_key="ssl.mode",
         needs=("pymysql",),
+        metrics="cdcworker.connectors.mysql.metrics",
         checks=_MYSQL_CHECKS,
     ),
     Plugin(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from cdcworker.connectors.registry.names import plugins
+from cdcworker.connectors.telemetry.metric import Metric
 from cdcworker.schemas.errors import CODES, ErrorCode
 from cdcworker.worker.generators.markdown import bullets, code, codes, page, sentence, text
 from cdcworker.worker.generators.reference_cli import cli_page
@@ -105,7 +106,7 @@ def _metrics() -> str:
     )
 
 
-def _metric(metric: metric_table.Metric) -> str:
+def _metric(metric: Metric) -> str:
     labels = f"labels {codes(metric.labels)}" if metric.labels else "no labels"
     return f"#### {code(metric.shown)}\n\n{metric.kind} · {labels}\n\n{text(metric.help)}"
 

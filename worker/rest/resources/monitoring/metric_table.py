@@ -3,32 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
-Kind = Literal["gauge", "counter", "histogram"]
+from cdcworker.connectors.registry.names import metrics_of_connectors
+from cdcworker.connectors.telemetry.metric import TASK, Metric
 
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """`key` names the number among those that a task reports; empty: computed from the worker's picture.
-
-    Counters stand here without the `_total` that Prometheus' text has at their end.
-    """
-
-    name: str
-    kind: Kind
-    help: str
-    labels: tuple[str, ...] = ()
-    key: str = ""
-    scale: float = 1.0
-
-    @property
-    def shown(self) -> str:
-        return f"{self.name}_total" if self.kind == "counter" else self.name
-
-
-TASK: Final = ("connector", "task")
 TABLES_MAX: Final = 200
 """Tables per task with series of their own; the rest is summed up under `other`."""
 OTHER: Final = "other"
@@ -86,17 +65,11 @@ SOURCE: Final = (
     Metric("cdc_source_table_records", "counter", "Records committed to Kafka, by table: of the first tables, the rest as `other`.", (*TASK, "table"), "table_records"),
     Metric("cdc_source_table_lag_seconds", "gauge", "From the commit of a table's newest change until it could be read in Kafka; 0 once everything has been read, and never more than what came after it waited.", (*TASK, "table"), "table_lag_s"),
     Metric("cdc_source_table_lag_bytes", "gauge", "An estimate, since nobody knows what a log holds before it is read: cdc_source_lag_bytes, dealt out as the bytes of each table's records were in the last minutes.", (*TASK, "table"), "table_lag_bytes"),
-    Metric("cdc_slot_retained_bytes", "gauge", "Log that the database keeps for the slot.", TASK, "slot_retained_bytes"),
-    Metric("cdc_slot_safe_bytes", "gauge", "Log that may still be written before the slot is lost; absent without a limit.", TASK, "slot_safe_wal_bytes"),
-    Metric("cdc_slot_lost_in_seconds", "gauge", "When the slot will be lost if what it keeps goes on growing as it does; absent while it does not.", TASK, "slot_lost_in_s"),
-    Metric("cdc_slot_failover_ready", "gauge", "1: what the slot hands on is on standbys that are named in synchronized_standby_slots and connected, and those are told to keep the slot; whether one has its copy already only that one knows. Absent before PostgreSQL 17.", TASK, "slot_failover_ready"),
-    Metric("cdc_source_lag_transactions", "gauge", "Transactions in the database's log that the source has not read; of MySQL and MariaDB with GTIDs. Numbers that a domain of MariaDB leaves out count.", TASK, "lag_transactions"),
-    Metric("cdc_binlog_bytes", "gauge", "The binary log of the source's MySQL or MariaDB server, in all its files.", TASK, "binlog_bytes"),
-    Metric("cdc_binlog_expires_in_seconds", "gauge", "When the server may remove, by its age, binary log that the source has not read; absent while nothing waits, and where the server keeps its log.", TASK, "binlog_expires_in_s"),
     Metric("cdc_snapshot_rows", "counter", "Rows loaded by snapshots.", TASK, "snapshot_rows"),
     Metric("cdc_snapshot_tables_left", "gauge", "Tables that snapshots have still to load.", TASK, "snapshot_tables_left"),
     Metric("cdc_snapshot_left_seconds", "gauge", "Time until the last snapshot under way is loaded, at its pace now; absent where nobody can tell.", TASK, "snapshot_left_s"),
     Metric("cdc_snapshot_tables_loaded", "gauge", "Tables that are loaded.", TASK, "snapshot_tables_loaded"),
+    *metrics_of_connectors(),
 )  # fmt: skip
 SINK: Final = (
     Metric("cdc_sink_changes", "counter", "Changes read from Kafka and applied.", TASK, "changes"),

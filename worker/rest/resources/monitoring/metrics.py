@@ -11,12 +11,13 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.telemetry.latency import BOUNDS_S
+from cdcworker.connectors.telemetry.metric import Kind, Metric
 from cdcworker.coordinator.log.task_metrics import RETRYING
 from cdcworker.coordinator.model import TaskId, View
 from cdcworker.worker.rest import connect_json
 from cdcworker.worker.rest.context import ApiContext
 from cdcworker.worker.rest.rebalance_counts import RebalanceCounts
-from cdcworker.worker.rest.resources.monitoring.metric_table import ALL, OF_KIND, OTHER, TABLES_MAX, TASKS, Kind, Metric
+from cdcworker.worker.rest.resources.monitoring.metric_table import ALL, OF_KIND, OTHER, TABLES_MAX, TASKS
 from cdcworker.worker.rest.resources.targets.verify import record_of
 from cdcworker.worker.rest.routing import Endpoint
 from cdcworker.worker.rest.settings import ApiSettings
