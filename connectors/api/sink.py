@@ -120,6 +120,11 @@ class PreparedSession(Protocol):
 class Prepares(Protocol):
     """A sink whose start is so long that a process in readiness is worth its memory."""
 
+    @classmethod
+    def prepared_config(cls, config: Config) -> Config | None:
+        """Returns the part of a config that what was prepared cannot change any more: a task with the same part takes it over. None:
+        for such a config nothing is prepared."""
+
     def prepare(self, spec: SinkSpec) -> PreparedSession:
         """Starts what every task of such a config needs; a later `run` in this process takes it over. Called once, in the
         main thread of a process that has no task yet; raises CdcError."""

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import quote
 
 from cdcworker.connectors.api.context import CheckFinding, Config, TaskContext
@@ -15,7 +15,7 @@ from cdcworker.connectors.checks import ADVICE
 from cdcworker.connectors.config.definition import ConfigDef
 from cdcworker.connectors.sink_engine.warehouse_kinds import kind_of, role_options, role_script
 from cdcworker.connectors.spark.config import CONFIG_DEF, CORES, MEMORY
-from cdcworker.connectors.spark.runtime.cluster import cluster_of
+from cdcworker.connectors.spark.runtime.cluster import LOCAL, cluster_of
 from cdcworker.connectors.spark.spark_host import jars_of, spark_host, spark_settings
 from cdcworker.connectors.warehouses.kind import WriterTask
 from cdcworker.schemas.topics import data_topics
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from cdcworker.connectors.spark.runtime.session import SparkEngine
     from cdcworker.connectors.sql_script import ScriptStep
     from cdcworker.connectors.verify.databases import TargetSide
+
+_OF_SESSION: Final = ("spark.driver.memory", "spark.cores", "warehouse")
+"""Keys that a running session cannot change any more."""
 
 
 class SparkSink:
@@ -69,6 +72,13 @@ class SparkSink:
         with contextlib.closing(state), MaintenanceThread(maintenance, telemetry.metrics, context):
             state.open()
             pump.run()
+
+    @classmethod
+    def prepared_config(cls, config: Config) -> Config | None:
+        """On a cluster it would hold cores that do nothing."""
+        if config.get("spark.launcher", LOCAL).strip() != LOCAL:
+            return None
+        return {key: config[key] for key in _OF_SESSION if key in config}
 
     def prepare(self, spec: SinkSpec) -> SparkEngine:
         """A warm session, which a `run` in this process takes over."""

@@ -19,16 +19,12 @@ from cdcworker.worker.processes.child import TaskChild
 from cdcworker.worker.processes.launcher import Post
 from cdcworker.worker.processes.task_processes import TaskProcesses
 from cdcworker.worker.protocol.heartbeat import HangDetector
-from cdcworker.worker.protocol.task_limits import HEAP, limits_of
+from cdcworker.worker.protocol.task_limits import limits_of
 from cdcworker.worker.protocol.task_spec import TaskSpec
 from cdcworker.worker.task.warm_standby import CLASS, STANDBY
 
 log = logging.getLogger(__name__)
 
-SESSION_KEYS: Final = (HEAP, "spark.cores", "warehouse")
-"""Keys of a sink's config that a running Spark session cannot change any more."""
-LAUNCHER: Final = "spark.launcher"
-LOCAL: Final = "local"
 SETTLE_S: Final = 20.0
 """Seconds after the start of any task during which no standby starts: the task needs the processor more."""
 BUSY_S_MAX: Final = 60.0
@@ -49,12 +45,10 @@ def session_config(config: Mapping[str, str]) -> dict[str, str]:
         connector = plugin.load()
     except Exception:  # noqa: BLE001 - whatever an import raises; its tasks report it
         return {}
-    if config.get(LAUNCHER, LOCAL).strip() != LOCAL:
-        # It would hold cores of a cluster that does nothing with them.
-        return {}
     if plugin.kind != "sink" or not issubclass(connector, Prepares) or not plugin.runs_here():
         return {}
-    return {CLASS: plugin.name, **{key: config[key] for key in SESSION_KEYS if key in config}}
+    found = connector.prepared_config(config)
+    return {} if found is None else {CLASS: plugin.name, **found}
 
 
 def machine_is_busy() -> bool:
