@@ -11,6 +11,7 @@ from cdcworker.schemas.change import Change
 from cdcworker.schemas.envelope import TRANSACTION_BLOCK
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.patterns import Pattern
+from cdcworker.schemas.wire_format import AVRO, WireFormat
 
 UNKNOWN_FIELD = declare(
     "schema.unknown_field",
@@ -25,20 +26,6 @@ CLOCKS: Final = {"ts_ms": 1_000_000, "ts_us": 1000, "ts_ns": 1}
 """The processing times of the envelope, with their units in ns."""
 _OWN_FIELDS: Final = ("op", *CLOCKS)
 _TRANSACTION_FIELDS: Final = tuple(field["name"] for field in TRANSACTION_BLOCK["fields"])
-
-
-@dataclass(frozen=True, slots=True)
-class WireFormat:
-    """The serialization of keys or values: Avro, or Connect's JSON with or without schemas."""
-
-    json: bool = False
-    schemas: bool = True
-    numeric: bool = False
-    """Tells whether JSON has decimals as numbers instead of base64."""
-
-
-AVRO: Final = WireFormat()
-"""The default serialization."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from cdcworker.connectors.config.converters import CONVERTERS, JSON, NOT_AVAILABLE, converter_keys
+from cdcworker.connectors.config.converters import NOT_AVAILABLE
 from cdcworker.connectors.config.definition import ConfigKey
+from cdcworker.connectors.formats.format import Format
+from cdcworker.connectors.formats.shipped import BY_NAME, FORMATS
 from cdcworker.connectors.transform_chain.config import KNOWN, TRANSFORM_CLASSES, Plural, own_keys
 from cdcworker.connectors.transforms.definitions import PREDICATES, short_name
 
@@ -78,10 +80,8 @@ def _bare(keys: Iterable[ConfigKey], prefix: str) -> tuple[ConfigKey, ...]:
     )
 
 
-def _converter(name: str) -> PluginPart:
-    prefix = "value.converter."
-    keys = _bare(converter_keys({"value.converter": name}), prefix) if name == JSON else ()
-    return PluginPart(name, "converter", keys)
+def _converter(of: Format) -> PluginPart:
+    return PluginPart(of.name, "converter", of.keys)
 
 
 def _own(plural: Plural, name: str) -> tuple[ConfigKey, ...]:
@@ -89,7 +89,7 @@ def _own(plural: Plural, name: str) -> tuple[ConfigKey, ...]:
 
 
 PARTS: Final[Sequence[PluginPart]] = (
-    *(_converter(name) for name in dict.fromkeys(CONVERTERS.values())),
+    *(_converter(each) for each in FORMATS),
     PluginPart(SIMPLE_HEADERS, "header_converter"),
     *(PluginPart(name, "transformation", _own("transforms", name)) for name in TRANSFORM_CLASSES),
     *(PluginPart(name, "predicate", _own("predicates", name)) for name in PREDICATES),
@@ -98,5 +98,8 @@ PARTS: Final[Sequence[PluginPart]] = (
 
 def part_of(name: str) -> PluginPart | None:
     """Returns the class by any of its names."""
-    known = CONVERTERS.get(name) or KNOWN["transforms"].get(name) or KNOWN["predicates"].get(name) or name
+    converter = BY_NAME.get(name)
+    known = (
+        (converter.name if converter else "") or KNOWN["transforms"].get(name) or KNOWN["predicates"].get(name) or name
+    )
     return next((part for part in PARTS if part.name == known), None)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from cdcworker.connectors.record_sink.converters import AvroReader, JsonReader
+from cdcworker.connectors.formats.avro import AvroReader
+from cdcworker.connectors.formats.connect_json import JsonReader
 from cdcworker.connectors.record_sink.json_values import JsonValues
 from cdcworker.connectors.record_sink.unwrap import Unwrap, options_of
 from cdcworker.connectors.transforms.data import ConnectRecord, DataError
