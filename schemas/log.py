@@ -94,6 +94,11 @@ def text_of(schema: Avro | TypedSchema) -> str:
     return schema.text if isinstance(schema, TypedSchema) else avro.canonical(schema)
 
 
+def fingerprint_of_schema(schema: Avro | TypedSchema) -> str:
+    """Returns the identity of a schema."""
+    return _fingerprint(schema, text_of(schema))
+
+
 def _fingerprint(schema: Avro | TypedSchema, text: str) -> str:
     return schema.fingerprint if isinstance(schema, TypedSchema) else avro.fingerprint_of_text(text)
 

@@ -10,25 +10,21 @@ from cdcworker.connectors.config.definition import PARSERS
 GROUP: Final = "Format"
 NOT_AVAILABLE: Final = "Not available"
 """The group of keys that are refused by name."""
-_REGISTRY: Final = "Not used: schemas are kept in the cluster, and every worker serves them as a Schema Registry."
+_REGISTRY: Final = "Not used: see the keys of the converters for what is said to an existing schema registry."
 _AVRO_ONLY: Final = "Not needed here: a schema is written as the table gives it."
 NULLS: Final = "Not applied: a null is always written as null."
 _SETTINGS: Final = {
-    "schema.registry.url": _REGISTRY,
     "schema.registry.": _REGISTRY,
     "apicurio.": _REGISTRY,
     "basic.auth.": _REGISTRY,
     "bearer.auth.": _REGISTRY,
     "proxy.": _REGISTRY,
     "ssl.": _REGISTRY,
-    "auto.register.schemas": "Schemas are always registered.",
-    "use.latest.version": _REGISTRY,
     "latest.compatibility.strict": _REGISTRY,
     "id.compatibility.strict": _REGISTRY,
-    "normalize.schemas": _REGISTRY,
     "max.schemas.per.subject": _REGISTRY,
-    "key.subject.name.strategy": "A subject is the topic's name with -key or -value.",
-    "value.subject.name.strategy": "A subject is the topic's name with -key or -value.",
+    "key.subject.name.strategy": "Of the other converter.",
+    "value.subject.name.strategy": "Of the other converter.",
     "enhanced.avro.schema.support": _AVRO_ONLY,
     "connect.meta.data": _AVRO_ONLY,
     "scrub.invalid.names": _AVRO_ONLY,

@@ -10,6 +10,7 @@ from cdcworker.connectors.config.converters import SAME, text_of
 from cdcworker.connectors.config.definition import PARSERS, ConfigKey, nearest
 from cdcworker.connectors.formats.connect_json import JSON
 from cdcworker.connectors.formats.format import GROUP, FindsSchemas, Format, ReadsValues, Settings
+from cdcworker.connectors.formats.registry_keys import registry_keys
 from cdcworker.connectors.formats.shipped import BY_NAME, DEFAULT, FORMATS
 from cdcworker.schemas.wire_format import WireFormat
 
@@ -68,6 +69,7 @@ def converter_keys(config: Mapping[str, str] | None = None) -> Iterable[ConfigKe
             note=named.note, doc=f"How {side}s are written and read: the name of a converter of Kafka Connect, Confluent or Debezium.",
         )  # fmt: skip
         yield from _settings(side, named)
+        yield from registry_keys(side)
 
 
 def _settings(side: Side, named: Format) -> Iterator[ConfigKey]:

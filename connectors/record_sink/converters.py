@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from cdcworker.connectors.external_registry.schemas import schemas_of
 from cdcworker.connectors.formats.byte_array import BytesReader
 from cdcworker.connectors.formats.converters import format_named, reader_of
 from cdcworker.connectors.formats.format import FindsSchemas, ReadsValues
@@ -56,7 +57,9 @@ class RecordReader:
 def converted(config: Mapping[str, Any], schemas: FindsSchemas) -> RecordReader:
     """Returns what reads records whose keys and values are written as a validated config says."""
     plain = format_named(config, "key") is format_named(config, "value") is DEFAULT
-    return RecordReader(reader_of(config, "key", schemas), reader_of(config, "value", schemas), schemas, plain=plain)
+    of_values = schemas_of(config, "value", schemas)
+    key = reader_of(config, "key", schemas_of(config, "key", schemas))
+    return RecordReader(key, reader_of(config, "value", of_values), of_values, plain=plain)
 
 
 def unconverted() -> RecordReader:

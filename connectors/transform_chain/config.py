@@ -10,6 +10,7 @@ from cdcworker.connectors.config.converters import GROUP, NOT_AVAILABLE, SAME, f
 from cdcworker.connectors.config.definition import PARSERS, ConfigKey, Validator, nearest
 from cdcworker.connectors.config.refusals import Refusal, Sentence
 from cdcworker.connectors.formats.converters import SIDES, Side, converter_keys, single_checks, wire_of
+from cdcworker.connectors.formats.registry_keys import registry_checks
 from cdcworker.connectors.transform_chain.chain import Stage, TransformChain
 from cdcworker.connectors.transform_chain.plugin_transforms import plugin_transforms
 from cdcworker.connectors.transform_chain.unwrap import (
@@ -186,6 +187,7 @@ def transform_checks(source_fields: Iterable[str] | None) -> Callable[[Mapping[s
     known = None if source_fields is None else frozenset(source_fields)
 
     def check(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        yield from registry_checks(config)
         if known is not None:
             yield from delivery_checks(config)
             yield from single_checks(config, _singled(config))
