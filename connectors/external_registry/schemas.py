@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from cdcworker.connectors.external_registry.client import RegistryClient
 from cdcworker.connectors.formats.format import SCHEMAS_MAX, FindsSchemas
-from cdcworker.connectors.formats.registry_keys import OWN, registry_of
+from cdcworker.connectors.formats.registry_keys import registry_of
 from cdcworker.connectors.transforms.bounded_cache import BoundedCache
 from cdcworker.schemas.decode import UNKNOWN_ID
 from cdcworker.schemas.errors import CdcError
@@ -57,7 +57,11 @@ class RegistrySchemas:
 
 def schemas_of(config: Mapping[str, Any], side: str, own: FindsSchemas, state_dir: str = "") -> FindsSchemas:
     """Returns what finds the schemas of keys or values, as a validated config says."""
+    client = client_of(config, side, state_dir)
+    return own if client is None else RegistrySchemas(client, own)
+
+
+def client_of(config: Mapping[str, Any], side: str, state_dir: str = "") -> RegistryClient | None:
+    """Returns a client of the registry that a validated config names for keys or values, None where it names none."""
     settings = registry_of(config, side)
-    if settings is None or settings.ids == OWN:
-        return own
-    return RegistrySchemas(RegistryClient(settings, state_dir), own)
+    return None if settings is None else RegistryClient(settings, state_dir)
