@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from cdcworker.schemas.placeholders import bounds_headers, zero_value
 from cdcworker.schemas.record_format import CLOCKS, FlatFormat, RecordFormat
 from cdcworker.schemas.topics import avro_name, subject, topic_name
 from cdcworker.schemas.typed_schema import TypedSchema
-from cdcworker.schemas.wire_format import AVRO, NO_FORM, RecordWriter, WireFormat
+from cdcworker.schemas.wire_format import AVRO, NO_FORM, Headers, RecordWriter, WireFormat, WritesHeaders
 
 TOPIC_TAKEN = declare(
     "schema.topic_taken",
@@ -62,6 +62,8 @@ class FormatPlan(TablePlan):
     key: RecordWriter | None = None
     value: RecordWriter | None = None
     """The writer of values; None for the envelope in Avro."""
+    said: Callable[[Any], Headers] | None = None
+    """What the writer of values says in headers; None: nothing."""
     zeroes: tuple[Any, ...] = ()
     """By column, the value in `before` if the database did not send it; None for an optional column."""
     bounded: bool = False
@@ -134,6 +136,7 @@ class FormatEncoder(Encoder):
         elif record_format.value != AVRO:
             kind = plan.value_schema if table.plain else self._envelope_kind(plan.value_schema, table)
             plan.value = self._writer(record_format.value, kind, table)
+            plan.said = plan.value.headers if isinstance(plan.value, WritesHeaders) else None
         return plan
 
     @staticmethod
@@ -216,10 +219,12 @@ class FormatEncoder(Encoder):
         if change.op == "m":
             out.append(self._message_record(change, plan, tails))
         elif self._format.flat is None:
-            value = self._envelope(change, plan, tails)
+            value, said = self._envelope(change, plan, tails)
             self._append(change, plan, value, out)
+            if said:
+                out[-1] = out[-1]._replace(headers=[*(out[-1].headers or ()), *said])
             if change.op == "d" and self.tombstones and plan.key is not None:
-                out.append(out[-1]._replace(value=None))
+                out.append(out[-1]._replace(value=None, headers=self._all_headers(change, plan, value) or None))
         else:
             self._encode_flat(change, plan, self._format.flat, out)
 
@@ -247,20 +252,21 @@ class FormatEncoder(Encoder):
             added.append("true" if change.op == "d" else "false")
         return added
 
-    def _envelope(self, change: Change, plan: FormatPlan, tails: dict[str, bytes]) -> bytes:
+    def _envelope(self, change: Change, plan: FormatPlan, tails: dict[str, bytes]) -> tuple[bytes, Headers]:
+        """Returns the envelope of a change, and what is said of it in headers."""
         if plan.value is None:
             records: list[OutRecord] = []
             bare = replace(change, other_key=None) if change.other_key is not None else change
             super()._encode(bare, plan, tails, records)
-            return records[0].value or b""
+            return records[0].value or b"", ()
         before = None if change.before is None else in_row(plan, self._with_zeroes(plan, change.before))
         after = None if change.after is None else in_row(plan, self._filled(plan, change.after, change.unchanged))
         clocks = [self._now_ns // unit for unit in CLOCKS.values()]
         values = (before, after, change.source, change.transaction, change.op, *clocks)
-        return plan.value.wrap(plan.value.body(values))
+        return plan.value.wrap(plan.value.body(values)), plan.said(values) if plan.said else ()
 
     def _message_record(self, change: Change, plan: FormatPlan, tails: dict[str, bytes]) -> OutRecord:
-        row = change.after or ()
+        row, said = change.after or (), None
         if plan.value is None:
             value = self._message(change, plan, tails).value
         elif plan.table.plain is not None:
@@ -268,8 +274,9 @@ class FormatEncoder(Encoder):
         else:
             values: tuple[Any, ...] = (change.op, self._now_ns // 1_000_000, change.source, change.transaction, row)
             value = plan.value.wrap(plan.value.body(values))
+            said = list(plan.said(values)) if plan.said else None
         key, hash = self._key_of(plan, plan.key_of(row))
-        return OutRecord(plan.topic, key, value, None, hash)
+        return OutRecord(plan.topic, key, value, said or None, hash)
 
     def _append(self, change: Change, plan: FormatPlan, value: bytes | None, out: list[OutRecord]) -> None:
         row = change.before if change.op == "d" else change.after

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from cdcworker.connectors.formats import avro, byte_array, connect_json, json_schema, primitives, text
+from cdcworker.connectors.formats import (
+    avro,
+    byte_array,
+    cloud_events,
+    connect_json,
+    json_schema,
+    message_pack,
+    primitives,
+    text,
+)
 from cdcworker.connectors.formats.format import Format
 from cdcworker.connectors.formats.protobuf import converter as protobuf
 
@@ -14,6 +23,8 @@ FORMATS: Final[tuple[Format, ...]] = (
     *connect_json.FORMATS,
     *json_schema.FORMATS,
     *protobuf.FORMATS,
+    *cloud_events.FORMATS,
+    *message_pack.FORMATS,
     *text.FORMATS,
     *byte_array.FORMATS,
     *primitives.FORMATS,

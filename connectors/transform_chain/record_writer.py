@@ -13,7 +13,7 @@ from cdcworker.schemas.avro import frame
 from cdcworker.schemas.avro_binary import compile_type
 from cdcworker.schemas.change import Avro
 from cdcworker.schemas.typed_schema import TypedSchema
-from cdcworker.schemas.wire_format import AVRO, RecordWriter, WireFormat
+from cdcworker.schemas.wire_format import AVRO, Headers, RecordWriter, WireFormat, WritesHeaders
 
 
 class WritesValues(Protocol):
@@ -22,12 +22,18 @@ class WritesValues(Protocol):
     def write(self, value: Any) -> tuple[bytes | None, bytes | None]:
         """Returns the body of a value and the whole."""
 
+    def headers(self, value: Any) -> Headers:
+        """Returns what the record says in headers beside its value."""
+
 
 class _NoValue:
     """Writes what has neither a schema nor a value."""
 
     def write(self, value: Any) -> tuple[None, None]:
         return None, None
+
+    def headers(self, value: Any) -> Headers:
+        return ()
 
 
 NO_VALUE: Final = _NoValue()
@@ -41,6 +47,7 @@ class ValueWriter:
         self.schema = schema
         self._record = _writer_of(schema, wire)
         self.registered = self._record.schema
+        self._says = isinstance(self._record, WritesHeaders)
 
     def bind(self, id: int) -> None:
         """Sets the schema id. Whoever has a copy keeps the id that it had."""
@@ -56,6 +63,12 @@ class ValueWriter:
     def in_header(self, value: Any) -> bytes:
         """Returns a value as a header holds it."""
         return self._record.in_header(value)
+
+    def headers(self, value: Any) -> Headers:
+        """Returns what the record says in headers beside its value."""
+        record: Any = self._record
+        found: Headers = record.headers(value) if self._says and value is not None else ()
+        return found
 
 
 def _writer_of(schema: ConnectSchema | None, wire: WireFormat) -> RecordWriter:

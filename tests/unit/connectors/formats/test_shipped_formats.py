@@ -36,6 +36,10 @@ def cases() -> list[FormatCase]:
         FormatCase("protobuf", protobuf, absent=ZEROES),
         FormatCase("protobuf optional", {**protobuf, "optional.for.nullables": "true"}, absent=NO_LISTS),
         FormatCase("protobuf wrapped", {**protobuf, "wrapper.for.nullables": "true"}, absent=NO_LISTS),
+        FormatCase("cloud events", {"": "cloud_events"}, keeps_types=False, foreign=(b"", b"{", b"\xff")),
+        FormatCase(
+            "message pack", {"": "message_pack"}, keeps_types=False, foreign=(b"", b"\xc1", b"\x81", b"\x91" * 99)
+        ),
         FormatCase("string", {"": "string"}, single=("string",), foreign=NO_TEXT),
         FormatCase("bytes", {"": "bytes"}, single=("bytes",), foreign=()),
         FormatCase("binary data", {"": "BinaryDataConverter"}, single=("bytes",), foreign=()),
