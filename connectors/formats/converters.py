@@ -22,6 +22,7 @@ PLUGINS: Final = plugin_formats()
 """Those of other distributions that the operator allows."""
 FORMATS: Final = (*shipped.FORMATS, *PLUGINS.formats.values())
 BY_NAME: Final = {**PLUGINS.formats, **shipped.BY_NAME}
+_USUAL: Final = ("schemas.enable", "decimal.format")
 RECOMMENDED: Final = tuple(each.name for each in FORMATS)
 
 
@@ -67,23 +68,27 @@ def _known_converter(value: str) -> str | None:
 
 
 def converter_keys(config: Mapping[str, str] | None = None) -> Iterable[ConfigKey]:
-    """Yields the keys of both converters. A setting of another format than the named one is known, and its note says so."""
+    """Yields the keys of both converters. A setting of another format than the named one is known where the config has it, and
+    its note says that it has no effect. Without a config those that most configs have are yielded."""
     for side in SIDES:
         named = format_named(config or {}, side)
         yield ConfigKey(
             f"{side}.converter", "CLASS", DEFAULT.name, group=GROUP, validator=_known_converter, recommended=RECOMMENDED,
             note=named.note, doc=f"How {side}s are written and read: the name of a converter of Kafka Connect, Confluent or Debezium.",
         )  # fmt: skip
-        yield from _settings(side, named)
+        given = [key.removeprefix(f"{side}.converter.") for key in config] if config else _USUAL
+        yield from _settings(side, named, frozenset(given))
         yield from registry_keys(side)
 
 
-def _settings(side: Side, named: Format) -> Iterator[ConfigKey]:
-    """Yields the settings of all formats; of two with one name that of the named format counts."""
+def _settings(side: Side, named: Format, given: Collection[str]) -> Iterator[ConfigKey]:
+    """Yields the settings of the named format, and of others those that are given; of two with one name the former counts."""
     made: dict[str, ConfigKey] = {}
     for each in (named, *FORMATS):
         of = f"Of the {each.name.rpartition('.')[2]}: "
         for key in each.keys:
+            if each is not named and key.name not in given:
+                continue
             doc = of + key.doc[:1].lower() + key.doc[1:]
             note = key.note if each is named else f"Without effect: it is a setting of {each.name}."
             made.setdefault(key.name, replace(key, name=f"{side}.converter.{key.name}", doc=doc, note=note))

@@ -68,7 +68,10 @@ class PluginPart:
 
     @property
     def doc(self) -> str:
-        """What a transform or a predicate does."""
+        """What a transform, a predicate or a converter does."""
+        converter = BY_NAME.get(self.name)
+        if converter is not None:
+            return converter.doc
         return _DOCS.get(self.name) or _DOCS.get(short_name(self.name).partition("$")[0], "")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from cdcworker.connectors.formats.registry_keys import URL
 from cdcworker.worker.cli.takeover.taken_config import CONVERTERS, KeyFinding, TakenConfig, inherited
 
 POSTGRES: Final = "io.debezium.connector.postgresql.PostgresConnector"
@@ -51,8 +52,12 @@ def _in_the_way(config: Mapping[str, str], own: Mapping[str, str]) -> Iterator[K
     for key in CONVERTERS:
         if key not in own:
             yield KeyFinding(key, "refused", "is that of Kafka Connect's worker: name its file with --worker-config")
-    if any(_AVRO in own.get(key, "").lower() for key in CONVERTERS) and own.get(PREFIX) == config.get(PREFIX):
-        text = "Avro records carry ids of another schema registry: give --topic-prefix, or let readers come to the end first"
+    foreign = [key for key in CONVERTERS if _AVRO in own.get(key, "").lower() and not own.get(f"{key}.{URL}")]
+    if foreign and own.get(PREFIX) == config.get(PREFIX):
+        text = (
+            "Avro records carry ids of another schema registry: name it by schema.registry.url of both converters, give"
+            " --topic-prefix, or let readers come to the end first"
+        )
         yield KeyFinding("value.converter", "note", text)
     if kind != POSTGRES:
         return
