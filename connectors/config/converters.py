@@ -10,10 +10,11 @@ from cdcworker.connectors.config.definition import PARSERS
 GROUP: Final = "Format"
 NOT_AVAILABLE: Final = "Not available"
 """The group of keys that are refused by name."""
-_REGISTRY: Final = "Not used: see the keys of the converters for what is said to an existing schema registry."
+_REGISTRY: Final = "Not used: schemas are kept in the cluster, or in the registry that schema.registry.url names."
 _AVRO_ONLY: Final = "Not needed here: a schema is written as the table gives it."
 NULLS: Final = "Not applied: a null is always written as null."
 _SETTINGS: Final = {
+    "schema.registry.ssl.": "Not used: TLS is given as PEM text, by schema.registry.ssl.truststore.certificates and the like.",
     "schema.registry.": _REGISTRY,
     "apicurio.": _REGISTRY,
     "basic.auth.": _REGISTRY,

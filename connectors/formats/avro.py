@@ -96,6 +96,6 @@ FORMATS: Final = (
         lambda _, schemas: AvroReader(schemas),
         "Avro in Confluent's framing, the default.",
         schema_type="AVRO",
-        note="Avro is framed as Confluent's; its schema ids are those of the cluster's own registry.",
+        note="Avro is framed as Confluent's; its schema ids are those of the cluster's own registry, unless schema.registry.url names another.",
     ),
 )

@@ -59,7 +59,7 @@ def registry_keys(side: str) -> Iterator[ConfigKey]:
         URL, "Addresses of an existing schema registry of Confluent's kind, separated by commas: schemas are registered there, and its ids"
         " are in the records. Default: the cluster's own.",
         importance="MEDIUM", connects=True, validator=_addresses_problem,
-        note="A connector whose topics have ids of the cluster's own registry keeps those, unless schema.registry.ids of this converter is url.",
+        note="A source whose topics have ids of the cluster's own registry keeps those, unless schema.registry.ids of this converter is url.",
     )  # fmt: skip
     yield key(
         IDS, "Whose ids are in the records: kept: those of the registry at the url, and those of the cluster's own where the connector's"

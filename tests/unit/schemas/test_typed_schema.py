@@ -36,12 +36,13 @@ def test_a_schema_is_kept_with_its_type_and_read_back():
 
 
 def test_records_of_the_log_give_the_same_fold():
-    log = SchemaLog()
-    registrations = [Registration("t-value", schema, RegistrationMeta()) for schema in (AVRO, PROTO)]
-    ids, records = plan_all(log, registrations)
-    again = SchemaLog()
-    for record in records:
-        again.read(*encode_record(record))
+    log, again, ids = SchemaLog(), SchemaLog(), []
+    for schema in (AVRO, PROTO):
+        [id], records = plan_all(log, [Registration("t-value", schema, RegistrationMeta())])
+        ids.append(id)
+        for record in records:
+            log.apply(record.key, record.value)
+            again.read(*encode_record(record))
     assert [again.by_id(id).type for id in ids] == ["AVRO", "PROTOBUF"]
     assert [version.change for version in again.versions("t-value")] == ["add", "add"]
 

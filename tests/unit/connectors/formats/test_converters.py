@@ -8,7 +8,7 @@ from cdcworker.connectors.formats.converters import converter_keys, wire_of
 from cdcworker.connectors.formats.registry_keys import RegistrySettings, registry_of
 from cdcworker.connectors.formats.shipped import FORMATS
 from cdcworker.connectors.spark.config import CONFIG_DEF as SPARK
-from cdcworker.connectors.targets.stdout.config import CONFIG_DEF as SINK
+from cdcworker.connectors.targets.stdout.connector import CONFIG_DEF as SINK
 from cdcworker.connectors.transform_chain.plugin_parts import PARTS, part_of
 
 BASE = {"topic.prefix": "shop", "tables": "orders"}
@@ -17,7 +17,7 @@ PACKAGE = "org.apache.kafka.connect.transforms."
 
 
 def problems(config: dict[str, str], definition=SOURCE) -> dict[str, str]:
-    base = BASE if definition is SOURCE else {"topics": "t"}
+    base = BASE if definition is SOURCE else {"topics": "t", "file": "/tmp/lines"}
     found = definition.validate({**base, **config})
     return {value.name: " ".join(value.errors) for value in found if value.errors}
 
@@ -138,9 +138,9 @@ def test_logins_are_secrets_and_addresses_decide_where_they_go():
 
 def test_a_warehouse_sink_asks_one_registry():
     config = {f"{side}.converter.schema.registry.url": f"http://{side}:1" for side in ("key", "value")}
-    base = {"topics": "t", "warehouse": "parquet", "warehouse.path": "file:///w"}
+    base = {"topics": "t", "warehouse": "parquet", "warehouse.path": "/tmp/w"}
     found = [value.name for value in SPARK.validate({**base, **config}) if value.errors]
-    assert found == ["key.converter.schema.registry.url"] or "key.converter.schema.registry.url" in found
+    assert found == ["key.converter.schema.registry.url"]
 
 
 def test_every_converter_is_a_part_that_can_be_asked_for_with_its_keys():

@@ -81,7 +81,7 @@ def test_a_pair_is_a_value_with_its_schema(folder):
         "    return ast",
         "    from cdcworker.connectors.api.kit import ConnectSchema\n    return ConnectSchema('int64'), 7\n    return ast",
     )
-    [of] = found(folder, code).formats.values()
+    [of] = found(folder, code, distribution="acme-pair").formats.values()
     assert of.read({"mark": "!"}, None).read(b"x") == (ConnectSchema("int64"), 7)
 
 
