@@ -152,12 +152,16 @@ class RegistryClient:
         return tls_context(texts, SSL, self._state_dir, REFUSED)
 
     def _headers(self) -> Mapping[str, str]:
+        found = {"Content-Type": _MEDIA, "Accept": f"{_MEDIA}, application/json"}
         login = self._settings.authorization
-        return {
-            "Content-Type": _MEDIA,
-            "Accept": f"{_MEDIA}, application/json",
-            **({"Authorization": login.reveal()} if login else {}),
-        }
+        if login is None:
+            return found
+        text = login.reveal()
+        if not text.isascii() or not text.isprintable():
+            raise CdcError(
+                REFUSED, "the login has characters that HTTP does not have", where={"key": self._settings.key}
+            )
+        return {**found, "Authorization": text}
 
 
 def _too_long() -> JsonObject:

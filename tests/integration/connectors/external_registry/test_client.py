@@ -186,6 +186,14 @@ def test_logins():
         assert registrar(server.url, **{"bearer.auth.token": "t0ken"}).id_of("t", registration()) == 1
 
 
+def test_a_login_that_http_cannot_say_is_refused_without_it(server):
+    with pytest.raises(CdcError) as caught:
+        registrar(server.url, **{"bearer.auth.token": "s3cret\r\nX: y"}).id_of("t", registration())
+    assert caught.value.code == "registry.refused"
+    assert "s3cret" not in f"{caught.value} {caught.value.where}"
+    assert server.requests == []
+
+
 def test_tls_with_certificates_of_both(tmp_path):
     authority = Authority(tmp_path, "ca")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -6,6 +6,7 @@ import threading
 import httpx
 import pytest
 import uvicorn
+from cdcworker.connectors.formats.converters import reader_of, wire_of
 from cdcworker.schemas import avro
 from cdcworker.schemas.change import Change, Column, Position, Table
 from cdcworker.schemas.encode import Encoder
@@ -15,6 +16,8 @@ from cdcworker.worker.schema_registry.api import BODY_BYTES_MAX, MEDIA_TYPE, rou
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+
+from tests.contract.formats import VALUES, row_kind, rows
 
 SOURCE = {"type": "record", "name": "Source", "namespace": "io.x", "fields": [{"name": "lsn", "type": "long"}]}
 TABLE = Table(
@@ -408,3 +411,33 @@ def test_confluents_serializer_writes_what_our_reader_reads(confluent, world):
 )
 def test_an_endless_number_is_refused(client, path):
     assert client("GET", path).status_code in (404, 422)
+
+
+def test_confluents_json_readers_and_writers_take_our_json_schema(confluent, world):
+    from confluent_kafka.schema_registry import Schema
+    from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    config = {"value.converter": "json_schema", "value.converter.decimal.format": "NUMERIC"}
+    kind = row_kind(*VALUES)
+    writer = wire_of(config, "value").writer(kind)
+    writer.bind(confluent.register_schema("rows-value", Schema(writer.schema.text, "JSON")))
+    context = SerializationContext("rows", MessageField.VALUE)
+    decode = JSONDeserializer(None, schema_registry_client=confluent)
+
+    class Finds:
+        def stored(self, id):
+            return world.log.by_id(id)
+
+    reader = reader_of(config, "value", Finds())
+    for row in [*rows(), dict.fromkeys(VALUES)]:
+        data = writer.wrap(writer.body(row))
+        told = decode(data, context)  # it judges the value by the schema
+        assert told["string"] == row["string"]
+        assert reader.read(data).value == row
+    encode = JSONSerializer(writer.schema.text, confluent)
+    assert reader.read(encode({"int32": 5, "string": "a"}, context)).value == {
+        **dict.fromkeys(VALUES),
+        "int32": 5,
+        "string": "a",
+    }
