@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from cdcworker.schemas.avro import frame, murmur2
+from cdcworker.schemas.avro import TypedSchema, frame, murmur2
 from cdcworker.schemas.change import Change, Column, JsonObject, OutRecord, Row, Table
 from cdcworker.schemas.encode import (
     NEW_KEY_HEADER,
@@ -21,10 +21,18 @@ from cdcworker.schemas.envelope import NAME_CONFLICT, column_field, differing_co
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.log import Registration, RegistrationMeta
 from cdcworker.schemas.placeholders import bounds_headers, zero_value
-from cdcworker.schemas.record_format import CLOCKS, FlatFormat, RecordFormat
+from cdcworker.schemas.record_format import (
+    AVRO,
+    CLOCKS,
+    NO_FORM,
+    FlatFormat,
+    Headers,
+    RecordFormat,
+    RecordWriter,
+    WireFormat,
+    WritesHeaders,
+)
 from cdcworker.schemas.topics import avro_name, subject, topic_name
-from cdcworker.schemas.typed_schema import TypedSchema
-from cdcworker.schemas.wire_format import AVRO, NO_FORM, Headers, RecordWriter, WireFormat, WritesHeaders
 
 TOPIC_TAKEN = declare(
     "schema.topic_taken",

@@ -11,10 +11,10 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from cdcworker.schemas import avro
+from cdcworker.schemas.avro import SCHEMA_TYPES, SchemaType, TypedSchema, check_text, fingerprint_of
 from cdcworker.schemas.change import Avro, JsonObject, Position
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.evolve import ChangeClass, classify
-from cdcworker.schemas.typed_schema import SCHEMA_TYPES, SchemaType, TypedSchema, check_text, fingerprint_of
 from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_object
 from cdcworker.schemas.untrusted.refusals import REFUSALS
 

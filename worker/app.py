@@ -19,7 +19,7 @@ from typing import Any
 from cdcworker.connectors.config.common_keys import tasks_max_of
 from cdcworker.connectors.config.definition import invalid
 from cdcworker.connectors.config.installed_plugins import InstalledPlugin
-from cdcworker.connectors.formats import converters
+from cdcworker.connectors.converters import config as converters
 from cdcworker.connectors.registry.names import lookup, plugins, refused
 from cdcworker.connectors.transform_chain.config import PLUGINS
 from cdcworker.coordinator.core.placement import CONVERTER, INSTALLED, TRANSFORM

@@ -16,11 +16,10 @@ from cdcworker.connectors.formats.registry_keys import SSL, RegistrySettings
 from cdcworker.connectors.network.http_client import Answer, AnswerLimits, Codes, HttpClient
 from cdcworker.connectors.network.sockets import Endpoint
 from cdcworker.connectors.network.tls import tls_context
-from cdcworker.schemas.avro import SCHEMA_CHARS_MAX
+from cdcworker.schemas.avro import SCHEMA_CHARS_MAX, SCHEMA_TYPES, TypedSchema, check_text
 from cdcworker.schemas.change import Avro, JsonObject
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.log import ID_MAX, StoredSchema, fingerprint_of_schema, text_of
-from cdcworker.schemas.typed_schema import SCHEMA_TYPES, TypedSchema, check_text
 from cdcworker.schemas.untrusted.json_text import JsonLimits, JsonRefused, parse_object
 
 CONNECT_S: Final = 10.0

@@ -12,11 +12,10 @@ from cdcworker.connectors.external_registry.subjects import subject_of
 from cdcworker.connectors.formats.protobuf.proto_parser import parse_proto
 from cdcworker.connectors.formats.registry_keys import RegistrySettings
 from cdcworker.connectors.transforms.bounded_cache import BoundedCache
-from cdcworker.schemas.avro import canonical_tree
+from cdcworker.schemas.avro import TypedSchema, canonical_tree
 from cdcworker.schemas.change import Avro
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.log import Registration, StoredSchema
-from cdcworker.schemas.typed_schema import TypedSchema
 
 log = logging.getLogger(__name__)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cdcworker.connectors.external_registry.errors import INVALID
+from cdcworker.schemas.avro import TypedSchema
 from cdcworker.schemas.change import Avro
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.typed_schema import TypedSchema
 
 
 def subject_of(strategy: str, topic: str, side: str, schema: Avro | TypedSchema) -> str:

@@ -22,8 +22,8 @@ from cdcworker.connectors.transforms.bounded_cache import BoundedCache
 from cdcworker.connectors.transforms.data import ConnectSchema, DataError, Field
 from cdcworker.schemas.avro import unframe
 from cdcworker.schemas.decode import Prepared, decode_prepared, prepare
+from cdcworker.schemas.record_format import AVRO as WIRE
 from cdcworker.schemas.topics import unescape
-from cdcworker.schemas.wire_format import AVRO as WIRE
 
 
 class _Known(NamedTuple):

@@ -13,7 +13,7 @@ from cdcworker.connectors.formats.single_values import LOGICAL, UnframedWriter, 
 from cdcworker.connectors.transforms.data import ConnectSchema
 from cdcworker.schemas.change import Avro
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.wire_format import NO_FORM, ConnectJsonFormat, RecordWriter, WireFormat
+from cdcworker.schemas.record_format import NO_FORM, ConnectJsonFormat, RecordWriter, WireFormat
 
 BYTES: Final = "org.apache.kafka.connect.converters.ByteArrayConverter"
 BINARY_DATA: Final = "io.debezium.converters.BinaryDataConverter"

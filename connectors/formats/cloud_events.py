@@ -11,12 +11,12 @@ from typing import Any, Final
 from cdcworker.connectors.config.definition import one_of
 from cdcworker.connectors.formats.format import NOTHING, Format, Headers, Typed, setting, unreadable
 from cdcworker.connectors.formats.single_values import header_writer
+from cdcworker.schemas.avro import TypedSchema
 from cdcworker.schemas.change import Avro, JsonObject
 from cdcworker.schemas.connect_json import compile_fields, connect_schema
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.typed_schema import TypedSchema
+from cdcworker.schemas.record_format import NO_FORM, ConnectJsonFormat, RecordWriter
 from cdcworker.schemas.untrusted.json_text import PROCESS, JsonRefused, parse_json
-from cdcworker.schemas.wire_format import NO_FORM, ConnectJsonFormat, RecordWriter
 
 CLOUD_EVENTS: Final = "io.debezium.converters.CloudEventsConverter"
 STRUCTURED: Final = "structured"

@@ -19,8 +19,8 @@ from cdcworker.connectors.formats.format import (
 from cdcworker.connectors.formats.json_payload import reading
 from cdcworker.connectors.transforms.bounded_cache import BoundedCache
 from cdcworker.connectors.transforms.data import ConnectSchema, Field
+from cdcworker.schemas.record_format import ConnectJsonFormat
 from cdcworker.schemas.untrusted.json_text import PROCESS, JsonRefused, parse_json
-from cdcworker.schemas.wire_format import ConnectJsonFormat
 
 _TYPES: Final = {"float": "float32", "double": "float64"}
 """Types of Connect's JSON whose names are others in its data model."""

@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from cdcworker.connectors.config.definition import ConfigKey, ConfigType
 from cdcworker.connectors.transforms.data import ConnectSchema
+from cdcworker.schemas.avro import SchemaType
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.log import StoredSchema
-from cdcworker.schemas.typed_schema import SchemaType
-from cdcworker.schemas.wire_format import WireFormat
+from cdcworker.schemas.record_format import WireFormat
 
 RECORD_UNREADABLE: Final = declare(
     "sink.record_unreadable",

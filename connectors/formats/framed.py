@@ -7,11 +7,10 @@ from typing import Any, Final
 
 from cdcworker.connectors.formats.format import FindsSchemas
 from cdcworker.connectors.formats.single_values import header_writer
-from cdcworker.schemas.avro import frame, unframe
+from cdcworker.schemas.avro import SchemaType, TypedSchema, frame, unframe
 from cdcworker.schemas.change import Avro
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.log import OTHER_TYPE, StoredSchema
-from cdcworker.schemas.typed_schema import SchemaType, TypedSchema
 
 DEPTH_MAX: Final = 64
 """Levels of a schema that somebody else has written."""

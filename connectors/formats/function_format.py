@@ -12,7 +12,7 @@ from cdcworker.connectors.formats.single_values import UnframedWriter, connect_s
 from cdcworker.connectors.transforms.data import ConnectSchema
 from cdcworker.schemas.change import Avro
 from cdcworker.schemas.errors import CdcError, raised_at
-from cdcworker.schemas.wire_format import NO_FORM, RecordWriter
+from cdcworker.schemas.record_format import NO_FORM, RecordWriter
 
 WriteFunction = Callable[[Any, ConnectSchema | None, Mapping[str, Any]], bytes]
 """Returns the bytes of a value, with its schema and the config. A struct is a mapping by the names of its fields."""

@@ -25,12 +25,12 @@ from cdcworker.connectors.formats.json_payload import ONE_OF, UNFIT, reading
 from cdcworker.connectors.formats.single_values import connect_schema_of
 from cdcworker.connectors.transforms.bounded_cache import BoundedCache
 from cdcworker.connectors.transforms.data import DECIMAL, ConnectSchema, Field, Type
+from cdcworker.schemas.avro import TypedSchema
 from cdcworker.schemas.change import Avro, JsonObject
 from cdcworker.schemas.connect_json import compile_json
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.typed_schema import TypedSchema
+from cdcworker.schemas.record_format import NO_FORM, RecordWriter
 from cdcworker.schemas.untrusted.json_text import PROCESS, JsonRefused, parse_json
-from cdcworker.schemas.wire_format import NO_FORM, RecordWriter
 
 JSON_SCHEMA: Final = "io.confluent.connect.json.JsonSchemaConverter"
 _PLAIN: Final[Mapping[str, JsonObject]] = {

@@ -13,7 +13,7 @@ from cdcworker.connectors.formats.single_values import UnframedWriter, connect_s
 from cdcworker.connectors.transforms import numbers
 from cdcworker.connectors.transforms.data import DECIMAL, ConnectSchema
 from cdcworker.schemas.change import Avro
-from cdcworker.schemas.wire_format import RecordWriter
+from cdcworker.schemas.record_format import RecordWriter
 
 MESSAGE_PACK: Final = "cdcworker.MessagePackConverter"
 BYTES: Final = "BYTES"

@@ -11,7 +11,7 @@ from cdcworker.connectors.formats.single_values import LOGICAL, UnframedWriter, 
 from cdcworker.connectors.transforms.data import ConnectSchema, Type
 from cdcworker.schemas.change import Avro
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.wire_format import NO_FORM, RecordWriter
+from cdcworker.schemas.record_format import NO_FORM, RecordWriter
 
 _PACKAGE: Final = "org.apache.kafka.connect.converters"
 

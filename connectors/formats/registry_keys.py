@@ -6,6 +6,7 @@ import base64
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -50,11 +51,7 @@ def registry_keys(side: str) -> Iterator[ConfigKey]:
     runs under a config that was taken before goes on."""
     at = f"{side}.converter."
 
-    def key(name: str, doc: str, default: Any = None, **more: Any) -> ConfigKey:
-        kind = more.pop("type", "BOOLEAN" if isinstance(default, bool) else "STRING")
-        fixed = {"group": REGISTRY_GROUP, "importance": "LOW", "doc": doc, "of_task": False, "connects": False}
-        return ConfigKey(f"{at}{name}", kind, default, **{**fixed, **more})
-
+    key = partial(_key, at)
     yield key(
         URL, "Addresses of an existing schema registry of Confluent's kind, separated by commas: schemas are registered there, and its ids"
         " are in the records. Default: the cluster's own.",
@@ -66,6 +63,30 @@ def registry_keys(side: str) -> Iterator[ConfigKey]:
         " topics have such; url: always those of the registry at the url; own: always those of the cluster's own.",
         KEPT, validator=one_of(KEPT, OF_URL, OWN), recommended=(KEPT, OF_URL, OWN),
     )  # fmt: skip
+    yield from _login_keys(at)
+    yield key("auto.register.schemas", "Whether a schema that the registry does not have is registered.", True)
+    yield key(
+        "use.latest.version", "Without auto.register.schemas: records are written under the id of the subject's newest schema, if that is"
+        " what is written.", False,
+    )  # fmt: skip
+    yield key(
+        "normalize.schemas", "Whether the registry brings a schema into its normal form before it compares.", False
+    )
+    yield key(
+        f"{side}.subject.name.strategy", "Which subject a schema is registered under: that of the topic, of the record, or of both.",
+        STRATEGY_CLASSES[0], type="CLASS", validator=_strategy_problem, recommended=STRATEGY_CLASSES,
+    )  # fmt: skip
+
+
+def _key(at: str, name: str, doc: str, default: Any = None, **more: Any) -> ConfigKey:
+    kind = more.pop("type", "BOOLEAN" if isinstance(default, bool) else "STRING")
+    fixed = {"group": REGISTRY_GROUP, "importance": "LOW", "doc": doc, "of_task": False, "connects": False}
+    return ConfigKey(f"{at}{name}", kind, default, **{**fixed, **more})
+
+
+def _login_keys(at: str) -> Iterator[ConfigKey]:
+    """Yields the keys of the login and of TLS."""
+    key = partial(_key, at)
     yield key(
         "basic.auth.credentials.source", "Where the login is: USER_INFO in basic.auth.user.info. URL, Confluent's default: there is none.",
         "URL", validator=one_of("URL", "USER_INFO"), recommended=("URL", "USER_INFO"),
@@ -89,18 +110,6 @@ def registry_keys(side: str) -> Iterator[ConfigKey]:
         f"{SSL}keystore.certificate.chain", "A certificate of this client with its chain, as PEM text.", type="PASSWORD"
     )
     yield key(f"{SSL}keystore.key", "Its key, as PEM text without a password.", type="PASSWORD")
-    yield key("auto.register.schemas", "Whether a schema that the registry does not have is registered.", True)
-    yield key(
-        "use.latest.version", "Without auto.register.schemas: records are written under the id of the subject's newest schema, if that is"
-        " what is written.", False,
-    )  # fmt: skip
-    yield key(
-        "normalize.schemas", "Whether the registry brings a schema into its normal form before it compares.", False
-    )
-    yield key(
-        f"{side}.subject.name.strategy", "Which subject a schema is registered under: that of the topic, of the record, or of both.",
-        STRATEGY_CLASSES[0], type="CLASS", validator=_strategy_problem, recommended=STRATEGY_CLASSES,
-    )  # fmt: skip
 
 
 def registry_of(config: Mapping[str, Any], side: str) -> RegistrySettings | None:

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from cdcworker.connectors.transforms.avro_form import schema_of
 from cdcworker.connectors.transforms.data import DATE, DECIMAL, TIME, TIMESTAMP, ConnectSchema, DataError
+from cdcworker.schemas.avro import TypedSchema
 from cdcworker.schemas.change import Avro
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.typed_schema import TypedSchema
-from cdcworker.schemas.wire_format import NO_FORM, ConnectJsonFormat
+from cdcworker.schemas.record_format import NO_FORM, ConnectJsonFormat
 
 LOGICAL: Final = frozenset((DATE, DECIMAL, TIME, TIMESTAMP))
 """Types whose values Kafka Connect's plain converters do not take."""

@@ -13,7 +13,7 @@ from cdcworker.connectors.transforms.data import DECIMAL, ConnectSchema, DataErr
 from cdcworker.connectors.transforms.values import text_of
 from cdcworker.schemas.change import Avro
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.wire_format import NO_FORM, RecordWriter
+from cdcworker.schemas.record_format import NO_FORM, RecordWriter
 
 STRING: Final = "org.apache.kafka.connect.storage.StringConverter"
 ENCODINGS: Final = {

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from cdcworker.connectors.converters.config import format_named, reader_of
+from cdcworker.connectors.converters.shipped import DEFAULT
 from cdcworker.connectors.external_registry.schemas import schemas_of
 from cdcworker.connectors.formats.byte_array import BytesReader
-from cdcworker.connectors.formats.converters import format_named, reader_of
 from cdcworker.connectors.formats.format import FindsSchemas, ReadsValues
-from cdcworker.connectors.formats.shipped import DEFAULT
 from cdcworker.connectors.transforms.data import ConnectRecord, Header
 from cdcworker.schemas.log import StoredSchema
 

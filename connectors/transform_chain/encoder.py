@@ -19,7 +19,7 @@ from cdcworker.connectors.transform_chain.record_writer import (
 )
 from cdcworker.connectors.transforms.avro_form import schema_of
 from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema, DataError, Header
-from cdcworker.schemas.avro import murmur2
+from cdcworker.schemas.avro import TypedSchema, murmur2
 from cdcworker.schemas.change import Change, JsonObject, OutRecord, Row, Table
 from cdcworker.schemas.encode import (
     BAD_VALUE,
@@ -45,10 +45,8 @@ from cdcworker.schemas.format_encoder import (
 )
 from cdcworker.schemas.log import Registration, RegistrationMeta
 from cdcworker.schemas.placeholders import zero_value
-from cdcworker.schemas.record_format import CLOCKS, FlatFormat, RecordFormat
+from cdcworker.schemas.record_format import AVRO, CLOCKS, FlatFormat, RecordFormat
 from cdcworker.schemas.topics import TOPIC_CHARS_MAX, subject
-from cdcworker.schemas.typed_schema import TypedSchema
-from cdcworker.schemas.wire_format import AVRO
 
 _TOPIC: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{TOPIC_CHARS_MAX}}}")
 WRITERS_MAX: Final = 256

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from cdcworker.connectors.config.converters import NOT_AVAILABLE
 from cdcworker.connectors.config.definition import ConfigKey
-from cdcworker.connectors.formats.converters import BY_NAME, FORMATS
+from cdcworker.connectors.converters.config import BY_NAME, FORMATS
 from cdcworker.connectors.formats.format import Format
 from cdcworker.connectors.transform_chain.config import KNOWN, TRANSFORM_CLASSES, Plural, own_keys
 from cdcworker.connectors.transforms.definitions import PREDICATES, short_name

@@ -9,11 +9,10 @@ from typing import Any, Final, Protocol
 from cdcworker.connectors.transforms.avro_form import JSON_WRITTEN, REGISTERED, WRITTEN, avro_of
 from cdcworker.connectors.transforms.data import ConnectSchema, DataError, Header
 from cdcworker.connectors.transforms.values import text_of
-from cdcworker.schemas.avro import frame
+from cdcworker.schemas.avro import TypedSchema, frame
 from cdcworker.schemas.avro_binary import compile_type
 from cdcworker.schemas.change import Avro
-from cdcworker.schemas.typed_schema import TypedSchema
-from cdcworker.schemas.wire_format import AVRO, Headers, RecordWriter, WireFormat, WritesHeaders
+from cdcworker.schemas.record_format import AVRO, Headers, RecordWriter, WireFormat, WritesHeaders
 
 
 class WritesValues(Protocol):

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from cdcworker.connectors.config.definition import ConfigDef
-from cdcworker.connectors.formats.converters import converter_keys
+from cdcworker.connectors.converters.config import converter_keys
 from cdcworker.connectors.record_sink.converters import RecordReader, converted
 from cdcworker.connectors.record_sink.json_values import JsonValues
 from cdcworker.connectors.record_sink.unwrap import Unwrap, options_of

@@ -10,11 +10,11 @@ from typing import Any, Final, TypeVar
 
 from cdcworker.connectors.formats.protobuf.proto_parser import ProtoRefused, parse_proto
 from cdcworker.schemas import avro
+from cdcworker.schemas.avro import SCHEMA_TYPES, SchemaType, TypedSchema, check_text
 from cdcworker.schemas.change import Avro
 from cdcworker.schemas.compat import incompatibilities
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.log import ID_MAX, SchemaLog, StoredSchema, SubjectVersion, text_of
-from cdcworker.schemas.typed_schema import SCHEMA_TYPES, SchemaType, TypedSchema, check_text
 from cdcworker.schemas.untrusted.json_text import JsonLimits, JsonRefused, parse_json
 from cdcworker.worker.http.body import check_values
 from cdcworker.worker.http.errors import HEADERS_OF_STATUS, RestError

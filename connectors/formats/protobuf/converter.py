@@ -26,10 +26,10 @@ from cdcworker.connectors.formats.protobuf.reader import FileReader, MessageRead
 from cdcworker.connectors.formats.protobuf.writer import compile_message
 from cdcworker.connectors.formats.single_values import connect_schema_of
 from cdcworker.connectors.transforms.bounded_cache import BoundedCache
+from cdcworker.schemas.avro import TypedSchema
 from cdcworker.schemas.change import Avro
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.typed_schema import TypedSchema
-from cdcworker.schemas.wire_format import NO_FORM, RecordWriter
+from cdcworker.schemas.record_format import NO_FORM, RecordWriter
 
 PROTOBUF: Final = "io.confluent.connect.protobuf.ProtobufConverter"
 _FIRST: Final = b"\0"

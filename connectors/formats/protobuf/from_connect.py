@@ -20,7 +20,7 @@ from cdcworker.connectors.formats.protobuf.message_type import (
 )
 from cdcworker.connectors.transforms.data import DECIMAL, ConnectSchema, Field
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.wire_format import NO_FORM
+from cdcworker.schemas.record_format import NO_FORM
 
 DEFAULT_NAME: Final = "ConnectDefault"
 TAG: Final = "io.confluent.connect.protobuf.Tag"

@@ -35,7 +35,7 @@ from cdcworker.connectors.config.definition import (
     regex_list,
 )
 from cdcworker.connectors.config.topic_creation import compacts, group_keys
-from cdcworker.connectors.formats.converters import converter_keys
+from cdcworker.connectors.converters.config import converter_keys
 from cdcworker.connectors.postgres.config.debezium_keys import ACCEPTED, REFUSED
 from cdcworker.connectors.postgres.config.replica_identity_key import identities
 from cdcworker.connectors.postgres.config.slot_split import split_checks, split_keys

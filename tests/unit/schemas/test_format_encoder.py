@@ -13,8 +13,14 @@ from cdcworker.schemas.format_encoder import FormatEncoder, make_encoder
 from cdcworker.schemas.log import SchemaLog, register_in_memory
 from cdcworker.schemas.patterns import compiled
 from cdcworker.schemas.placeholders import UNAVAILABLE
-from cdcworker.schemas.record_format import AddedField, FlatFormat, RecordFormat, RegexRoute
-from cdcworker.schemas.wire_format import AvroFormat, ConnectJsonFormat
+from cdcworker.schemas.record_format import (
+    AddedField,
+    AvroFormat,
+    ConnectJsonFormat,
+    FlatFormat,
+    RecordFormat,
+    RegexRoute,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 

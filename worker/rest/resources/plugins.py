@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from cdcworker.connectors.config.definition import MASK, ConfigDef
 from cdcworker.connectors.config.installed_plugins import InstalledPlugin, RefusedPlugin
-from cdcworker.connectors.formats import converters
+from cdcworker.connectors.converters import config as converters
 from cdcworker.connectors.registry.plugin import Plugin
 from cdcworker.connectors.transform_chain.config import PLUGINS
 from cdcworker.connectors.transform_chain.plugin_parts import PARTS, part_of

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cdcworker.connectors.converters.config import wire_of
 from cdcworker.connectors.external_registry.client import RegistryClient
-from cdcworker.connectors.formats.converters import wire_of
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.log import Registration
 from cdcworker.worker.devstack.ports import free_ports
 
 from tests.conftest import REQUIRE_PARTS
-from tests.contract.formats import VALUES, row_kind
 from tests.integration.connectors.external_registry.test_client import META, WIDER, registrar, registration, settings
+from tests.unit.connectors.formats.contract import VALUES, row_kind
 
 pytestmark = pytest.mark.long
 

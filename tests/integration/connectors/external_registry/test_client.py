@@ -13,13 +13,13 @@ from cdcworker.connectors.external_registry.client import RegistryClient
 from cdcworker.connectors.external_registry.registrar import ExternalRegistrar
 from cdcworker.connectors.external_registry.schemas import OWN_IDS_FROM, RegistrySchemas
 from cdcworker.connectors.formats.registry_keys import RegistrySettings, registry_of
+from cdcworker.schemas.avro import TypedSchema
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.log import Registration, RegistrationMeta, SchemaLog, StoredSchema, register_in_memory
-from cdcworker.schemas.typed_schema import TypedSchema
 from cdcworker.worker.devstack.ports import free_ports
 
 from tests.certificates import Authority
-from tests.registry_server import RegistryServer
+from tests.integration.connectors.external_registry.registry_server import RegistryServer
 
 ORDER = {"type": "record", "name": "Value", "namespace": "shop.orders", "fields": [{"name": "id", "type": "long"}]}
 WIDER = {**ORDER, "fields": [*ORDER["fields"], {"name": "note", "type": "string"}]}

@@ -12,8 +12,8 @@ from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.log import SchemaLog, StoredSchema, encode_record, plan_all, register_in_memory
 
+from tests.integration.connectors.external_registry.registry_server import RegistryServer
 from tests.integration.connectors.external_registry.test_client import settings
-from tests.registry_server import RegistryServer
 from tests.unit.schemas.conftest import Kit
 
 
@@ -114,7 +114,8 @@ def test_a_warehouse_sink_finds_ids_of_both_registries(server):
     reader = SchemaLogReader({}, "schemas", RegistryClient(settings(server.url)))
     for record in plan_all(SchemaLog(), asked)[1]:
         reader._log.read(*encode_record(record))
-    assert reader.by_id(unframe(mine.value)[0])["name"] == reader.by_id(unframe(foreign.value)[0])["name"] == "Envelope"
+    names = {reader.by_id(unframe(record.value)[0])["name"] for record in (mine, foreign)}
+    assert names == {"shop.public.orders.Envelope"}
     requests = len(server.requests)
     reader.by_id(unframe(foreign.value)[0])
     assert len(server.requests) == requests

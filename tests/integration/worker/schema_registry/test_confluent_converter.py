@@ -23,8 +23,7 @@ from cdcworker.schemas.change import OutRecord
 from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.format_encoder import make_encoder
 from cdcworker.schemas.log import SchemaLog, register_in_memory
-from cdcworker.schemas.record_format import RecordFormat
-from cdcworker.schemas.wire_format import ConnectJsonFormat
+from cdcworker.schemas.record_format import ConnectJsonFormat, RecordFormat
 from cdcworker.worker.java.runtime import find_java
 from cdcworker.worker.schema_registry.api import routes
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from cdcworker.connectors.formats.converters import reader_of, wire_of
+from cdcworker.connectors.converters.config import reader_of, wire_of
 from cdcworker.connectors.formats.protobuf.message_type import META, ProtoFile
 from cdcworker.connectors.formats.protobuf.proto_parser import parse_proto
 from cdcworker.connectors.transform_chain.record_writer import AvroValueWriter
@@ -30,9 +30,9 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from starlette.applications import Starlette
 
 from tests.conftest import REQUIRE_PARTS
-from tests.contract.formats import VALUES, row_kind, rows
 from tests.genuine.parts import libraries
 from tests.java_gateways import untranslated_errors
+from tests.unit.connectors.formats.contract import VALUES, row_kind, rows
 
 pytestmark = pytest.mark.long
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import psycopg
 import pytest
+from cdcworker.connectors.converters.config import reader_of
 from cdcworker.connectors.external_registry.client import RegistryClient
-from cdcworker.connectors.formats.converters import reader_of
 from cdcworker.connectors.formats.registry_keys import registry_of
 from cdcworker.schemas.avro import unframe
 
 from tests import plain_http
 from tests.integration import one_worker
+from tests.integration.connectors.external_registry.registry_server import RegistryServer
 from tests.integration.worker.source.test_transforms import DEADLINE_S, Source
-from tests.registry_server import RegistryServer
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 PACKAGE = "org.apache.kafka.connect.transforms."

@@ -5,8 +5,7 @@ import itertools
 import pytest
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.format_encoder import make_encoder
-from cdcworker.schemas.record_format import FlatFormat, RecordFormat
-from cdcworker.schemas.wire_format import ConnectJsonFormat
+from cdcworker.schemas.record_format import ConnectJsonFormat, FlatFormat, RecordFormat
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 

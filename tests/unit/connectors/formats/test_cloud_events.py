@@ -8,8 +8,7 @@ import pytest
 from cdcworker.connectors.formats.cloud_events import CloudEventsFormat, CloudEventsReader
 from cdcworker.schemas.format_encoder import make_encoder
 from cdcworker.schemas.log import SchemaLog, register_in_memory
-from cdcworker.schemas.record_format import RecordFormat
-from cdcworker.schemas.wire_format import ConnectJsonFormat, WritesHeaders
+from cdcworker.schemas.record_format import ConnectJsonFormat, RecordFormat, WritesHeaders
 
 from tests.unit.schemas.conftest import Kit
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from cdcworker.connectors.converters.config import converter_keys, wire_of
+from cdcworker.connectors.converters.shipped import FORMATS
 from cdcworker.connectors.datagen.config import CONFIG_DEF as SOURCE
-from cdcworker.connectors.formats.converters import converter_keys, wire_of
 from cdcworker.connectors.formats.registry_keys import RegistrySettings, registry_of
-from cdcworker.connectors.formats.shipped import FORMATS
 from cdcworker.connectors.spark.config import CONFIG_DEF as SPARK
 from cdcworker.connectors.targets.stdout.connector import CONFIG_DEF as SINK
 from cdcworker.connectors.transform_chain.plugin_parts import PARTS, part_of

@@ -8,7 +8,7 @@ from cdcworker.schemas.errors import CdcError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.contract.formats import PRICE
+from tests.unit.connectors.formats.contract import PRICE
 
 EXAMPLES = [
     (None, "c0"), (False, "c2"), (True, "c3"), (0, "00"), (127, "7f"), (128, "cc80"), (255, "ccff"), (256, "cd0100"),

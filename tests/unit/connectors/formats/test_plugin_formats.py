@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from cdcworker.connectors.config.installed_plugins import plugins_of
+from cdcworker.connectors.converters.plugin_formats import PluginFormats, formats_of
 from cdcworker.connectors.formats.format import Format
-from cdcworker.connectors.formats.plugin_formats import PluginFormats, formats_of
 from cdcworker.connectors.transforms.data import ConnectSchema
 from cdcworker.schemas.errors import CdcError
 
 from tests.contract import plugin_distributions as made
-from tests.contract.formats import VALUES, row_kind, rows
+from tests.unit.connectors.formats.contract import VALUES, row_kind, rows
 
 GROUP = "cdcworker.connectors.converters"
 CONVERTER = """

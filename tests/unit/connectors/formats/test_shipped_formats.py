@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from cdcworker.connectors.formats.shipped import BY_NAME, FORMATS
+from cdcworker.connectors.converters.shipped import BY_NAME, FORMATS
 
-from tests.contract.formats import CANARY, NO_LISTS, ZEROES, FormatCase, FormatContract
+from tests.unit.connectors.formats.contract import CANARY, NO_LISTS, ZEROES, FormatCase, FormatContract
 
 CODES = {
     "Short": "int16",

@@ -6,7 +6,7 @@ import threading
 import httpx
 import pytest
 import uvicorn
-from cdcworker.connectors.formats.converters import reader_of, wire_of
+from cdcworker.connectors.converters.config import reader_of, wire_of
 from cdcworker.schemas import avro
 from cdcworker.schemas.change import Change, Column, Position, Table
 from cdcworker.schemas.encode import Encoder
@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from tests.contract.formats import VALUES, row_kind, rows
+from tests.unit.connectors.formats.contract import VALUES, row_kind, rows
 
 SOURCE = {"type": "record", "name": "Source", "namespace": "io.x", "fields": [{"name": "lsn", "type": "long"}]}
 TABLE = Table(

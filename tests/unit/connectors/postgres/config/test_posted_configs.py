@@ -9,8 +9,7 @@ from cdcworker.connectors.postgres.source.connector import PostgresSource
 from cdcworker.connectors.registry import names as registry
 from cdcworker.connectors.transform_chain.config import format_of
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.record_format import AddedField, FlatFormat, RecordFormat
-from cdcworker.schemas.wire_format import ConnectJsonFormat
+from cdcworker.schemas.record_format import AddedField, ConnectJsonFormat, FlatFormat, RecordFormat
 
 FILES = {path.stem: path for path in sorted((Path(__file__).parent / "data").glob("*.json"))}
 JSON, PLAIN = ConnectJsonFormat(), ConnectJsonFormat(schemas=False)

@@ -23,8 +23,7 @@ from cdcworker.schemas.decode import RecordDecoder
 from cdcworker.schemas.envelope import change_value
 from cdcworker.schemas.format_encoder import make_encoder
 from cdcworker.schemas.log import SchemaLog, register_in_memory
-from cdcworker.schemas.record_format import RecordFormat
-from cdcworker.schemas.wire_format import ConnectJsonFormat
+from cdcworker.schemas.record_format import ConnectJsonFormat, RecordFormat
 
 from tests.conftest import unless_built
 

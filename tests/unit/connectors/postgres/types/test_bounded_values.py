@@ -8,8 +8,7 @@ from decimal import Decimal
 
 import pytest
 from cdcworker.connectors.postgres.types.mapping import HandlingModes
-from cdcworker.schemas.record_format import RecordFormat
-from cdcworker.schemas.wire_format import ConnectJsonFormat
+from cdcworker.schemas.record_format import ConnectJsonFormat, RecordFormat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

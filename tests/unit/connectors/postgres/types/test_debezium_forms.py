@@ -14,8 +14,7 @@ from cdcworker.connectors.postgres.server.catalog import ColumnInfo, TableInfo, 
 from cdcworker.connectors.postgres.types import text_values
 from cdcworker.connectors.postgres.types.mapping import HandlingModes, PgType, TypeRegistry, map_type
 from cdcworker.schemas.envelope import column_field
-from cdcworker.schemas.record_format import RecordFormat
-from cdcworker.schemas.wire_format import ConnectJsonFormat
+from cdcworker.schemas.record_format import ConnectJsonFormat, RecordFormat
 
 from .. import messages as m
 from ..oracle import needs_native

@@ -23,8 +23,7 @@ from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.envelope import former_key_schemas, key_schema
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.log import Registration, RegistrationMeta, SchemaLog, register_in_memory
-from cdcworker.schemas.record_format import FlatFormat, RecordFormat
-from cdcworker.schemas.wire_format import ConnectJsonFormat
+from cdcworker.schemas.record_format import ConnectJsonFormat, FlatFormat, RecordFormat
 
 from .. import messages as m
 from ..oracle import needs_native

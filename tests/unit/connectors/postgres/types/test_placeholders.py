@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from cdcworker.schemas.decode import decode
 from cdcworker.schemas.placeholders import UNAVAILABLE, unavailable_value, zero_value
-from cdcworker.schemas.record_format import FlatFormat, RecordFormat
-from cdcworker.schemas.wire_format import ConnectJsonFormat
+from cdcworker.schemas.record_format import ConnectJsonFormat, FlatFormat, RecordFormat
 
 from ..oracle import needs_native
 from ..stock_readers import means, read_avro, read_connect

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cdcworker.connectors.postgres.types.mapping import HandlingModes
-from cdcworker.schemas.record_format import FlatFormat, RecordFormat
-from cdcworker.schemas.wire_format import ConnectJsonFormat
+from cdcworker.schemas.record_format import ConnectJsonFormat, FlatFormat, RecordFormat
 
 from .. import messages as m
 from ..stock_readers import read_avro, read_connect

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from cdcworker.connectors.formats.converters import reader_of, wire_of
+from cdcworker.connectors.converters.config import reader_of, wire_of
 from cdcworker.connectors.formats.format import RECORD_UNREADABLE, ReadsValues, Typed
 from cdcworker.connectors.transform_chain.record_writer import AvroValueWriter
 from cdcworker.connectors.transforms.avro_form import schema_of
@@ -18,7 +18,7 @@ from cdcworker.schemas.decode import UNKNOWN_ID
 from cdcworker.schemas.encode import BAD_VALUE
 from cdcworker.schemas.errors import CODES, CdcError
 from cdcworker.schemas.log import Registration, RegistrationMeta, SchemaLog, StoredSchema, register_in_memory
-from cdcworker.schemas.wire_format import AVRO, RecordWriter
+from cdcworker.schemas.record_format import AVRO, RecordWriter
 
 CANARY = "canary-5f1c"
 

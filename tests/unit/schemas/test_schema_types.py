@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from cdcworker.schemas.avro import TypedSchema
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.log import (
     OTHER_TYPE,
@@ -13,7 +14,6 @@ from cdcworker.schemas.log import (
     plan_all,
     register_in_memory,
 )
-from cdcworker.schemas.typed_schema import TypedSchema
 
 PROTO = TypedSchema("PROTOBUF", 'syntax = "proto3";\n', "A")
 AVRO = {"type": "record", "name": "A", "fields": []}

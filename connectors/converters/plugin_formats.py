@@ -15,9 +15,9 @@ from cdcworker.connectors.config.installed_plugins import (
     installed,
     require_version,
 )
+from cdcworker.connectors.converters.shipped import BY_NAME
 from cdcworker.connectors.formats.format import Format
 from cdcworker.connectors.formats.function_format import ConverterPlugin
-from cdcworker.connectors.formats.shipped import BY_NAME
 from cdcworker.schemas.errors import CdcError
 
 

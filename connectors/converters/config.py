@@ -8,13 +8,13 @@ from typing import Any, Final, Literal
 
 from cdcworker.connectors.config.converters import SAME, text_of
 from cdcworker.connectors.config.definition import PARSERS, ConfigKey, nearest
-from cdcworker.connectors.formats import shipped
+from cdcworker.connectors.converters import shipped
+from cdcworker.connectors.converters.plugin_formats import plugin_formats
+from cdcworker.connectors.converters.shipped import DEFAULT
 from cdcworker.connectors.formats.connect_json import JSON
 from cdcworker.connectors.formats.format import GROUP, FindsSchemas, Format, ReadsValues, Settings
-from cdcworker.connectors.formats.plugin_formats import plugin_formats
 from cdcworker.connectors.formats.registry_keys import registry_keys
-from cdcworker.connectors.formats.shipped import DEFAULT
-from cdcworker.schemas.wire_format import WireFormat
+from cdcworker.schemas.record_format import WireFormat
 
 Side = Literal["key", "value"]
 SIDES: Final[tuple[Side, ...]] = ("key", "value")
