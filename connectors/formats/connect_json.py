@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 from cdcworker.connectors.config.definition import one_of
@@ -47,7 +48,7 @@ class JsonReader:
             if not isinstance(parsed, dict) or parsed.keys() != {"schema", "payload"}:
                 raise unreadable("the JSON is no object of schema and payload alone")
             if parsed["schema"] is None:
-                return Typed(None, parsed["payload"])
+                return Typed(None, parse_json(data, PROCESS)["payload"])
             schema, convert = self._schema(parsed["schema"])
             return Typed(schema, convert(parsed["payload"]))
         except JsonRefused as error:
@@ -68,11 +69,12 @@ def _connect_schema(given: Mapping[str, Any]) -> ConnectSchema:
     kind = _TYPES.get(given["type"], given["type"])
     if kind not in _PLAIN:
         raise ValueError("unknown type")
+    default = given.get("default")
     inner = given.get("items") or given.get("values")
     return ConnectSchema(
         kind,
         bool(given.get("optional", False)),
-        given.get("default"),
+        float(default) if isinstance(default, Decimal) else default,
         given.get("name"),
         given.get("version"),
         given.get("doc"),

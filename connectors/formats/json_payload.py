@@ -84,15 +84,15 @@ def _decimal(schema: ConnectSchema) -> Convert:
     return read
 
 
-_CLASSES = {"string": (str,), "boolean": (bool,), "int8": (int,), "int16": (int,), "int32": (int,), "int64": (int,)}
-
-
 def _checked(kind: str) -> Convert:
-    classes = _CLASSES.get(kind, (object,))
+    """Returns what takes values of one class. A whole number may be written with a fraction, as other languages do."""
+    wanted = {"string": str, "boolean": bool}.get(kind, int)
 
     def read(value: Any) -> Any:
-        if value is not None and (not isinstance(value, classes) or (isinstance(value, bool) and bool not in classes)):
-            raise TypeError("another type")
-        return value
+        if value is None or type(value) is wanted:
+            return value
+        if wanted is int and isinstance(value, float | Decimal) and value == int(value):
+            return int(value)
+        raise TypeError("another type")
 
     return read
