@@ -258,7 +258,8 @@ class TransformEncoder(FormatEncoder):
             text = f"a value does not fit the schema that the transforms made: {type(exc).__name__}"
             raise CdcError(VALUE_REJECTED, text) from None
         headers: list[Any] = [(each.key, self._header(each, record, plan)) for each in record.headers]
-        headers += writers[1].headers(record.value)
+        if writers[1].says:
+            headers += writers[1].headers(record.value)
         hash = record.partition  # Divided by the number of partitions a partition is itself.
         if hash is None and body is not None and key is not None:
             hash = murmur2(body) & 0x7FFFFFFF

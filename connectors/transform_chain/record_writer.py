@@ -16,7 +16,9 @@ from cdcworker.schemas.record_format import AVRO, Headers, RecordWriter, WireFor
 
 
 class WritesValues(Protocol):
-    """Writes keys or values of one schema."""
+    """Writes keys or values of one schema. `says`: records have headers of theirs."""
+
+    says: bool
 
     def write(self, value: Any) -> tuple[bytes | None, bytes | None]:
         """Returns the body of a value and the whole."""
@@ -27,6 +29,8 @@ class WritesValues(Protocol):
 
 class _NoValue:
     """Writes what has neither a schema nor a value."""
+
+    says = False
 
     def write(self, value: Any) -> tuple[None, None]:
         return None, None
@@ -46,7 +50,7 @@ class ValueWriter:
         self.schema = schema
         self._record = _writer_of(schema, wire)
         self.registered = self._record.schema
-        self._says = isinstance(self._record, WritesHeaders)
+        self.says = isinstance(self._record, WritesHeaders)
 
     def bind(self, id: int) -> None:
         """Sets the schema id. Whoever has a copy keeps the id that it had."""
@@ -66,7 +70,7 @@ class ValueWriter:
     def headers(self, value: Any) -> Headers:
         """Returns what the record says in headers beside its value."""
         record: Any = self._record
-        found: Headers = record.headers(value) if self._says and value is not None else ()
+        found: Headers = record.headers(value) if self.says and value is not None else ()
         return found
 
 
