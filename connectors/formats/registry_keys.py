@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from cdcworker.connectors.config.converters import flag, text_of
-from cdcworker.connectors.config.definition import ConfigKey, Secret, one_of, parse_list
+from cdcworker.connectors.config.definition import ConfigKey, Secret, has_reference, one_of, parse_list
 
 REGISTRY_GROUP: Final = "Schema registry"
 URL: Final = "schema.registry.url"
@@ -24,7 +24,8 @@ _PACKAGE: Final = "io.confluent.kafka.serializers.subject."
 STRATEGY_CLASSES: Final = tuple(_PACKAGE + name for name in STRATEGIES)
 SSL: Final = "schema.registry.ssl."
 _ADDRESS: Final = re.compile(
-    r"https?://(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::[0-9]{1,5})?(?:/[!-\[\]-~]*)?"
+    r"(?P<scheme>https?://)(?:(?P<login>[^@/?#\s]{1,1000})@)?"
+    r"(?P<place>(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::[0-9]{1,5})?(?:/[!-\[\]-~]*)?)"
 )
 
 
@@ -88,12 +89,12 @@ def _login_keys(at: str) -> Iterator[ConfigKey]:
     """Yields the keys of the login and of TLS."""
     key = partial(_key, at)
     yield key(
-        "basic.auth.credentials.source", "Where the login is: USER_INFO in basic.auth.user.info. URL, Confluent's default: there is none.",
+        "basic.auth.credentials.source", "Where the login is: USER_INFO: in basic.auth.user.info. URL: in the address, if there is one.",
         "URL", validator=one_of("URL", "USER_INFO"), recommended=("URL", "USER_INFO"),
     )  # fmt: skip
     yield key(
         "basic.auth.user.info", "The login, as USER:PASSWORD; best a reference such as ${file:/path}.", type="PASSWORD",
-        validator=_login_problem, former=f"{at}schema.registry.basic.auth.user.info",
+        former=f"{at}schema.registry.basic.auth.user.info",
     )  # fmt: skip
     yield key(
         "bearer.auth.credentials.source", "STATIC_TOKEN: the token is in bearer.auth.token.",
@@ -101,7 +102,6 @@ def _login_keys(at: str) -> Iterator[ConfigKey]:
     )  # fmt: skip
     yield key(
         "bearer.auth.token", "A token that is sent with each request; best a reference such as ${file:/path}.", type="PASSWORD",
-        validator=_token_problem,
     )  # fmt: skip
     yield key(
         f"{SSL}truststore.certificates", "Authorities that may sign the registry's certificate, as PEM text.", type="PASSWORD", connects=True
@@ -115,19 +115,20 @@ def _login_keys(at: str) -> Iterator[ConfigKey]:
 def registry_of(config: Mapping[str, Any], side: str) -> RegistrySettings | None:
     """Returns the registry that a config names for one side, with its references resolved; None: it names none."""
     at = f"{side}.converter."
-    urls = tuple(url.rstrip("/") for url in parse_list(text_of(config, at + URL)))
+    found = [_ADDRESS.fullmatch(url) for url in parse_list(text_of(config, at + URL))]
     ids = text_of(config, at + IDS, KEPT)
-    if not urls or ids == OWN or any(_ADDRESS.fullmatch(url) is None for url in urls):
+    parts = [match for match in found if match is not None]
+    if not parts or len(parts) < len(found) or ids == OWN:
         return None
     return RegistrySettings(
         at + URL,
-        urls,
+        tuple(match["scheme"] + match["place"].rstrip("/") for match in parts),
         ids,
         text_of(config, f"{at}{side}.subject.name.strategy", STRATEGY_CLASSES[0]).rpartition(".")[2],
         flag(config, at + "auto.register.schemas", True),
         flag(config, at + "use.latest.version", False),
         flag(config, at + "normalize.schemas", False),
-        _authorization(config, at),
+        _authorization(config, at, next((match["login"] for match in parts if match["login"]), "")),
         {
             name: Secret(text) if (text := text_of(config, f"{at}{SSL}{name}")) else None
             for name in ("truststore.certificates", "keystore.certificate.chain", "keystore.key")
@@ -135,12 +136,14 @@ def registry_of(config: Mapping[str, Any], side: str) -> RegistrySettings | None
     )
 
 
-def _authorization(config: Mapping[str, Any], at: str) -> Secret | None:
+def _authorization(config: Mapping[str, Any], at: str, of_url: str) -> Secret | None:
+    """Returns the header of the login: a token, that of its key, or that of the address."""
 
     token = text_of(config, at + "bearer.auth.token")
     if token:
         return Secret(f"Bearer {token}")
     login = text_of(config, at + "basic.auth.user.info") or text_of(config, f"{at}schema.registry.basic.auth.user.info")
+    login = login or unquote(of_url)
     return Secret(f"Basic {base64.b64encode(login.encode()).decode()}") if login else None
 
 
@@ -154,6 +157,11 @@ def registry_checks(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             at + "basic.auth.user.info"
         ):
             yield at + "basic.auth.user.info", "is needed with basic.auth.credentials.source=USER_INFO"
+        for name, judge in (("basic.auth.user.info", _login_problem), ("bearer.auth.token", _token_problem)):
+            secret = config.get(at + name)
+            problem = judge(secret) if secret and not has_reference(secret.reveal()) else None
+            if problem:
+                yield at + name, problem
         if config.get(at + "bearer.auth.credentials.source") and not config.get(at + "bearer.auth.token"):
             yield at + "bearer.auth.token", "is needed with bearer.auth.credentials.source=STATIC_TOKEN"
         if config.get(at + "use.latest.version") and config.get(at + "auto.register.schemas"):
@@ -168,8 +176,6 @@ def registry_checks(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _addresses_problem(value: str) -> str | None:
     for url in parse_list(value):
-        if "@" in url:
-            return "holds a login: give it in basic.auth.user.info with basic.auth.credentials.source=USER_INFO"
         if _ADDRESS.fullmatch(url) is None or urlsplit(url).query or urlsplit(url).fragment:
             return "expects addresses such as https://registry.example.com:8081, separated by commas"
     return None

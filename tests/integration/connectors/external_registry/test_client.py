@@ -175,6 +175,10 @@ def test_logins():
     with RegistryServer(login="shop:pass:word") as server:
         given = {"basic.auth.credentials.source": "USER_INFO", "basic.auth.user.info": "shop:pass:word"}
         assert registrar(server.url, **given).id_of("t", registration()) == 1
+        inside = server.url.replace("http://", "http://shop:pass%3Aword@")
+        assert registrar(inside).id_of("t", registration()) == 1
+        assert settings(inside).urls == (server.url,)
+        assert "pass" not in repr(settings(inside))
         old = {"schema.registry.basic.auth.user.info": "shop:pass:word"}
         assert registrar(server.url, **old).id_of("t", registration()) == 1
         with pytest.raises(CdcError) as caught:
