@@ -1,4 +1,4 @@
-"""The identity of Avro schemas (canonical form, fingerprint, id, GUID), Confluent's framing, and Kafka's key hash."""
+"""The identity of schemas (Avro's canonical form, fingerprint, id, GUID), Confluent's framing, and Kafka's key hash."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import hashlib
 import json
 import struct
 import uuid
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 from cdcworker.schemas.change import Avro
 from cdcworker.schemas.errors import CdcError, declare
@@ -254,3 +255,46 @@ def without_logical_types(schema: Avro) -> Avro:
     if isinstance(out.get("fields"), list):
         out["fields"] = [{**field, "type": without_logical_types(field["type"])} for field in out["fields"]]
     return out
+
+
+# Schemas that are no Avro
+
+SchemaType = Literal["AVRO", "JSON", "PROTOBUF"]
+SCHEMA_TYPES: Final[tuple[SchemaType, ...]] = ("AVRO", "JSON", "PROTOBUF")
+_JSON_SCHEMA: Final = JsonLimits(bytes_max=4 * SCHEMA_CHARS_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class TypedSchema:
+    """A schema of another type than Avro. `name` is that of the record that it describes, for the names of subjects."""
+
+    type: SchemaType
+    text: str
+    name: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """The identity of the schema: its type is part of it, so that no text stands for schemas of two types."""
+        return fingerprint_of(self.type, self.text)
+
+
+def fingerprint_of(type: str, text: str) -> str:
+    """Returns the identity of a schema of this type with this text, which is no Avro's."""
+    try:
+        return hashlib.sha256(f"{type}\0{text}".encode()).hexdigest()
+    except UnicodeEncodeError as exc:
+        raise CdcError(INVALID, "the schema holds text that is not Unicode") from exc
+
+
+def check_text(type: str, text: str) -> None:
+    """Raises CdcError `schema.invalid` for a text that is too long, or that is no JSON where it has to be."""
+    if len(text) > SCHEMA_CHARS_MAX:
+        raise CdcError(INVALID, f"the schema has {len(text)} characters")
+    if type != "JSON":
+        return
+    try:
+        parsed = parse_json(text, _JSON_SCHEMA)
+    except JsonRefused as exc:
+        raise CdcError(INVALID, "the schema is not JSON") from exc
+    if not isinstance(parsed, dict | bool):
+        raise CdcError(INVALID, "a JSON Schema is an object, or true or false")

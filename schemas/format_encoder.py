@@ -1,15 +1,13 @@
-"""The encoder of records in other formats: Connect's JSON for keys or values, or flat rows instead of the envelope."""
+"""The encoder of records in other formats: other converters for keys or values, or flat rows instead of the envelope."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from cdcworker.schemas.avro import frame, murmur2
+from cdcworker.schemas.avro import TypedSchema, frame, murmur2
 from cdcworker.schemas.change import Change, Column, JsonObject, OutRecord, Row, Table
-from cdcworker.schemas.connect_json import compile_fields, connect_schema
 from cdcworker.schemas.encode import (
     NEW_KEY_HEADER,
     OLD_KEY_HEADER,
@@ -17,14 +15,23 @@ from cdcworker.schemas.encode import (
     Encoder,
     Register,
     TablePlan,
-    encode_parts,
     plan_fields,
 )
 from cdcworker.schemas.envelope import NAME_CONFLICT, column_field, differing_columns, is_message
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.log import Registration, RegistrationMeta
 from cdcworker.schemas.placeholders import bounds_headers, zero_value
-from cdcworker.schemas.record_format import CLOCKS, FlatFormat, RecordFormat, WireFormat
+from cdcworker.schemas.record_format import (
+    AVRO,
+    CLOCKS,
+    NO_FORM,
+    FlatFormat,
+    Headers,
+    RecordFormat,
+    RecordWriter,
+    WireFormat,
+    WritesHeaders,
+)
 from cdcworker.schemas.topics import avro_name, subject, topic_name
 
 TOPIC_TAKEN = declare(
@@ -56,78 +63,15 @@ def make_encoder(record_format: RecordFormat, prefix: str, register: Register, *
     return FormatEncoder(record_format, prefix, register, **options)
 
 
-# Records
-
-
-class _Record(Protocol):
-    """Writes keys or values: their fields in order, and the frame around them. `schema` is registered unless it is
-    None."""
-
-    schema: JsonObject | None
-
-    def bind(self, id: int) -> None:
-        """Sets the schema id."""
-
-    def body(self, values: Row) -> bytes:
-        """Returns the encoded fields without a frame."""
-
-    def wrap(self, body: bytes) -> bytes:
-        """Returns the body with its frame."""
-
-    def in_header(self, values: Row) -> bytes:
-        """Returns the record as a header holds it."""
-
-
-class _AvroRecord:
-    """Writes framed Avro."""
-
-    def __init__(self, schema: JsonObject, fields: Sequence[Mapping[str, Any]]) -> None:
-        self.schema: JsonObject | None = schema
-        self.body: Callable[[Row], bytes] = encode_parts(fields)
-        self._frame = b""
-
-    def bind(self, id: int) -> None:
-        self._frame = frame(id, b"")
-
-    def wrap(self, body: bytes) -> bytes:
-        return self._frame + body
-
-    def in_header(self, values: Row) -> bytes:
-        return self._frame + self.body(values)
-
-
-class _JsonRecord:
-    """Writes Connect's JSON. `kind` is an Avro record whose fields already have their names in JSON."""
-
-    def __init__(self, kind: JsonObject, wire: WireFormat, *, optional: bool = False) -> None:
-        self.schema: JsonObject | None = None
-        self._text = compile_fields([(f["name"], f["type"]) for f in kind["fields"]], numeric=wire.numeric)
-        # Connect's default converter of headers writes no schema, and decimals as numbers.
-        self._header = compile_fields([(f["name"], f["type"]) for f in kind["fields"]], numeric=True)
-        self._head, self._tail = b"", b""
-        if wire.schemas:
-            text = json.dumps(connect_schema(kind, optional=optional), separators=(",", ":"), ensure_ascii=False)
-            self._head, self._tail = b'{"schema":' + text.encode() + b',"payload":', b"}"
-
-    def bind(self, id: int) -> None: ...
-
-    def body(self, values: Row) -> bytes:
-        return self._text(values).encode()
-
-    def wrap(self, body: bytes) -> bytes:
-        return self._head + body + self._tail
-
-    def in_header(self, values: Row) -> bytes:
-        return self._header(values).encode()
-
-
 @dataclass(slots=True)
 class FormatPlan(TablePlan):
     """The plan of a table in a record format."""
 
-    key: _Record | None = None
-    value: _Record | None = None
+    key: RecordWriter | None = None
+    value: RecordWriter | None = None
     """The writer of values; None for the envelope in Avro."""
+    said: Callable[[Any], Headers] | None = None
+    """What the writer of values says in headers; None: nothing."""
     zeroes: tuple[Any, ...] = ()
     """By column, the value in `before` if the database did not send it; None for an optional column."""
     bounded: bool = False
@@ -135,7 +79,7 @@ class FormatPlan(TablePlan):
 
 
 class FormatEncoder(Encoder):
-    """Encodes changes in a record format; envelopes in Avro are written by the base class. Only Avro is registered."""
+    """Encodes changes in a record format; envelopes in Avro are written by the base class."""
 
     def __init__(self, record_format: RecordFormat, prefix: str, register: Register, **options: Any) -> None:
         super().__init__(prefix, register, **options)
@@ -147,7 +91,7 @@ class FormatEncoder(Encoder):
     @property
     def has_default_form(self) -> bool:
         record_format = self._format
-        return record_format.flat is None and not (record_format.key.json or record_format.value.json)
+        return record_format.flat is None and record_format.key == record_format.value == AVRO
 
     # Plans
 
@@ -197,17 +141,29 @@ class FormatEncoder(Encoder):
             plan.key = self._key_record(plan, plan.key_schema)
         if record_format.flat is not None and not is_message(table) and table.plain is None:
             plan.value = self._flat_record(plan, record_format.flat)
-        elif record_format.value.json:
+        elif record_format.value != AVRO:
             kind = plan.value_schema if table.plain else self._envelope_kind(plan.value_schema, table)
-            plan.value = _JsonRecord(kind, record_format.value)
+            plan.value = self._writer(record_format.value, kind, table)
+            plan.said = plan.value.headers if isinstance(plan.value, WritesHeaders) else None
         return plan
 
-    def _key_record(self, plan: FormatPlan, schema: JsonObject) -> _Record:
-        if not self._format.key.json:
-            return _AvroRecord(schema, schema["fields"])
+    @staticmethod
+    def _writer(wire: WireFormat, kind: JsonObject, table: Table, *, optional: bool = False) -> RecordWriter:
+        """Returns the writer of a type. Raises CdcError `schema.no_form` with the table, which is then held."""
+        try:
+            return wire.writer(kind, optional=optional)
+        except CdcError as error:
+            if error.code != NO_FORM:
+                raise
+            where = {**error.where, "table": ".".join(table.path)}
+            raise CdcError(NO_FORM, error.message, where=where, hint=error.hint) from None
+
+    def _key_record(self, plan: FormatPlan, schema: JsonObject) -> RecordWriter:
+        if self._format.key == AVRO:
+            return AVRO.writer(schema)
         kind = {**schema, "fields": column_fields(plan.table.key_columns)}
         own_name = plan.table.plain is not None or is_message(plan.table)
-        return _JsonRecord(kind if own_name else self._with_own_name(plan.table, kind), self._format.key)
+        return self._writer(self._format.key, kind if own_name else self._with_own_name(plan.table, kind), plan.table)
 
     def _with_own_name(self, table: Table, kind: JsonObject) -> JsonObject:
         """Returns a record type with its unescaped name as `connect.name`."""
@@ -225,15 +181,15 @@ class FormatEncoder(Encoder):
             schema = self._with_own_name(table, schema)
         return {**schema, "fields": [{**field, "type": kinds[field["name"]]} for field in schema["fields"]]}
 
-    def _flat_record(self, plan: FormatPlan, flat: FlatFormat) -> _Record:
+    def _flat_record(self, plan: FormatPlan, flat: FlatFormat) -> RecordWriter:
         row, added = row_record(plan.value_schema), self._added_fields(plan, flat)
-        if not self._format.value.json:
+        if self._format.value == AVRO:
             fields = [*row["fields"], *({**field, "name": avro_name(field["name"])} for field in added)]
-            return _AvroRecord({**row, "fields": distinct(fields, plan.table)}, fields)
+            return AVRO.writer({**row, "fields": distinct(fields, plan.table)})
         fields = distinct([*column_fields(plan.table.columns), *added], plan.table)
         kind = self._with_own_name(plan.table, {**row, "fields": fields})
         # Without added fields the flat row is the optional `after` of the envelope, with them a new required one.
-        return _JsonRecord(kind, self._format.value, optional=not added)
+        return self._writer(self._format.value, kind, plan.table, optional=not added)
 
     def _added_fields(self, plan: FormatPlan, flat: FlatFormat) -> list[JsonObject]:
         """Returns the fields behind the columns of a flat row. Raises CdcError `schema.unknown_field`."""
@@ -248,7 +204,8 @@ class FormatEncoder(Encoder):
         assert isinstance(plan, FormatPlan)
         key = plan.key.schema if plan.key is not None else None
         value = plan.value.schema if plan.value is not None else plan.value_schema
-        registrations = [Registration(subject(plan.topic, "key"), key, meta, plan.former_key_schemas)] if key else []
+        former = () if isinstance(key, TypedSchema) else plan.former_key_schemas
+        registrations = [Registration(subject(plan.topic, "key"), key, meta, former)] if key else []
         if value:
             registrations.append(Registration(subject(plan.topic, "value"), value, meta))
         ids = self._register(registrations) if registrations else ()
@@ -270,10 +227,12 @@ class FormatEncoder(Encoder):
         if change.op == "m":
             out.append(self._message_record(change, plan, tails))
         elif self._format.flat is None:
-            value = self._envelope(change, plan, tails)
+            value, said = self._envelope(change, plan, tails)
             self._append(change, plan, value, out)
+            if said:
+                out[-1] = out[-1]._replace(headers=[*(out[-1].headers or ()), *said])
             if change.op == "d" and self.tombstones and plan.key is not None:
-                out.append(out[-1]._replace(value=None))
+                out.append(out[-1]._replace(value=None, headers=self._all_headers(change, plan, value) or None))
         else:
             self._encode_flat(change, plan, self._format.flat, out)
 
@@ -301,20 +260,21 @@ class FormatEncoder(Encoder):
             added.append("true" if change.op == "d" else "false")
         return added
 
-    def _envelope(self, change: Change, plan: FormatPlan, tails: dict[str, bytes]) -> bytes:
+    def _envelope(self, change: Change, plan: FormatPlan, tails: dict[str, bytes]) -> tuple[bytes, Headers]:
+        """Returns the envelope of a change, and what is said of it in headers."""
         if plan.value is None:
             records: list[OutRecord] = []
             bare = replace(change, other_key=None) if change.other_key is not None else change
             super()._encode(bare, plan, tails, records)
-            return records[0].value or b""
+            return records[0].value or b"", ()
         before = None if change.before is None else in_row(plan, self._with_zeroes(plan, change.before))
         after = None if change.after is None else in_row(plan, self._filled(plan, change.after, change.unchanged))
         clocks = [self._now_ns // unit for unit in CLOCKS.values()]
         values = (before, after, change.source, change.transaction, change.op, *clocks)
-        return plan.value.wrap(plan.value.body(values))
+        return plan.value.wrap(plan.value.body(values)), plan.said(values) if plan.said else ()
 
     def _message_record(self, change: Change, plan: FormatPlan, tails: dict[str, bytes]) -> OutRecord:
-        row = change.after or ()
+        row, said = change.after or (), None
         if plan.value is None:
             value = self._message(change, plan, tails).value
         elif plan.table.plain is not None:
@@ -322,8 +282,9 @@ class FormatEncoder(Encoder):
         else:
             values: tuple[Any, ...] = (change.op, self._now_ns // 1_000_000, change.source, change.transaction, row)
             value = plan.value.wrap(plan.value.body(values))
+            said = list(plan.said(values)) if plan.said else None
         key, hash = self._key_of(plan, plan.key_of(row))
-        return OutRecord(plan.topic, key, value, None, hash)
+        return OutRecord(plan.topic, key, value, said or None, hash)
 
     def _append(self, change: Change, plan: FormatPlan, value: bytes | None, out: list[OutRecord]) -> None:
         row = change.before if change.op == "d" else change.after

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from cdcworker.schemas import avro
+from cdcworker.schemas.avro import SCHEMA_TYPES, SchemaType, TypedSchema, check_text, fingerprint_of
 from cdcworker.schemas.change import Avro, JsonObject, Position
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.evolve import ChangeClass, classify
@@ -34,6 +35,12 @@ REJECTED = declare(
 
 Level = Literal["NONE", "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"]
 """The compatibility level of a subject, as in Confluent's registry."""
+OTHER_TYPE = declare(
+    "schema.other_type",
+    "data",
+    "A schema is of another type than its reader takes",
+    "Name the converter in whose format the topic is written; the registry's answer says the schema's type.",
+)
 ID_MAX = 0x7FFFFFFF
 VERSION_DIGITS_MAX = 10
 REJECTED_MAX = 1_000
@@ -66,33 +73,51 @@ class Registration:
     """A schema to register under a subject, before the first record with it is produced (INV-4)."""
 
     subject: str
-    schema: Avro
+    schema: Avro | TypedSchema
     meta: RegistrationMeta
     former: tuple[Avro, ...] = ()
     """Schemas of the same encoding: a subject that has one keeps it, so that its records keep their bytes."""
 
     @cached_property
     def canonical(self) -> str:
-        """The canonical form of the schema."""
-        return avro.canonical(self.schema)
+        """The canonical form of the schema, or its text where it is no Avro."""
+        return text_of(self.schema)
 
     @cached_property
     def fingerprint(self) -> str:
         """The identity of the schema."""
-        return avro.fingerprint_of_text(self.canonical)
+        return _fingerprint(self.schema, self.canonical)
+
+
+def text_of(schema: Avro | TypedSchema) -> str:
+    """Returns the text of a schema as it is kept."""
+    return schema.text if isinstance(schema, TypedSchema) else avro.canonical(schema)
+
+
+def fingerprint_of_schema(schema: Avro | TypedSchema) -> str:
+    """Returns the identity of a schema."""
+    return _fingerprint(schema, text_of(schema))
+
+
+def _fingerprint(schema: Avro | TypedSchema, text: str) -> str:
+    return schema.fingerprint if isinstance(schema, TypedSchema) else avro.fingerprint_of_text(text)
 
 
 @dataclass(frozen=True)
 class StoredSchema:
-    """A schema of the log. `text` is its canonical form."""
+    """A schema of the log. `text` is its canonical form, or as it was registered where it is no Avro."""
 
     id: int
     fingerprint: str
     text: str
+    type: SchemaType = "AVRO"
 
     @cached_property
     def schema(self) -> Avro:
-        """The parsed schema. Raises CdcError `schema.invalid` if it exceeds the bounds on size, depth and fields."""
+        """The parsed schema. Raises CdcError `schema.invalid` if it exceeds the bounds on size, depth and fields, and
+        `schema.other_type` if it is no Avro."""
+        if self.type != "AVRO":
+            raise CdcError(OTHER_TYPE, f"the schema is of type {self.type}", where={"id": self.id})
         schema = avro.parse(self.text)
         avro.check(schema)
         return schema
@@ -124,9 +149,9 @@ class PlannedRegistration(NamedTuple):
     records: tuple[SchemaLogRecord, ...]
 
 
-def schema_value(id: int, fp: str, text: str) -> JsonObject:
+def schema_value(id: int, fp: str, text: str, type: SchemaType = "AVRO") -> JsonObject:
     """Returns the value of a `schema/<fingerprint>` record."""
-    return {"id": id, "fp": fp, "type": "AVRO", "schema": text, "references": []}
+    return {"id": id, "fp": fp, "type": type, "schema": text, "references": []}
 
 
 class SchemaLog:
@@ -201,12 +226,15 @@ class SchemaLog:
             raise CdcError(REJECTED, "the id is not a positive 32-bit number")
         if not isinstance(text, str) or len(text) > avro.SCHEMA_CHARS_MAX:
             raise CdcError(REJECTED, "the schema is too large")
-        if avro.fingerprint_of_text(text) != fp:
+        type = value.get("type", "AVRO")
+        if type not in SCHEMA_TYPES:
+            raise CdcError(REJECTED, "the schema is of an unknown type")
+        if (avro.fingerprint_of_text(text) if type == "AVRO" else fingerprint_of(type, text)) != fp:
             raise CdcError(REJECTED, "the schema is not what its fingerprint says")
         known = self._by_fingerprint.get(fp)
         if known is not None and known.id == id:
             return
-        stored = StoredSchema(id, fp, text)
+        stored = StoredSchema(id, fp, text, type)
         other = self._by_id.get(id)
         if other is not None and other.fingerprint != fp:
             self._conflicts.setdefault(id, {other.fingerprint}).add(fp)
@@ -269,7 +297,7 @@ class SchemaLog:
 
     @staticmethod
     def _checked(stored: StoredSchema | None) -> StoredSchema | None:
-        if stored is not None:
+        if stored is not None and stored.type == "AVRO":
             _ = stored.schema  # parsing is checking
         return stored
 
@@ -320,29 +348,32 @@ class SchemaLog:
         return registration
 
     def plan_registration(
-        self, subject: str, schema: Avro, meta: RegistrationMeta | None = None
+        self, subject: str, schema: Avro | TypedSchema, meta: RegistrationMeta | None = None
     ) -> PlannedRegistration:
         """Plans the registration of a schema under a subject. Raises CdcError `schema.invalid` for a schema out of
         bounds."""
         meta = meta or RegistrationMeta()
-        text = avro.canonical(schema)
+        text = text_of(schema)
         if len(text) > avro.SCHEMA_CHARS_MAX:
             raise CdcError(avro.INVALID, f"the schema has {len(text)} characters", where={"subject": subject})
-        fp = avro.fingerprint_of_text(text)
-        id, records = self._plan_schema(fp, text)
+        type: SchemaType = schema.type if isinstance(schema, TypedSchema) else "AVRO"
+        if type != "AVRO":
+            check_text(type, text)
+        fp = _fingerprint(schema, text)
+        id, records = self._plan_schema(fp, text, type)
         previous = self._previous(subject, meta)
         if self._is_new_use(subject, fp, previous, meta):
             records.append(self._plan_use(subject, fp, schema, previous, meta))
         return PlannedRegistration(id, tuple(records))
 
-    def _plan_schema(self, fp: str, text: str) -> tuple[int, list[SchemaLogRecord]]:
+    def _plan_schema(self, fp: str, text: str, type: SchemaType) -> tuple[int, list[SchemaLogRecord]]:
         known = self._by_fingerprint.get(fp)
         if known is not None:
             return known.id, []
         natural = id = avro.schema_id(fp)
         while id in self._by_id:
             id = id + 1 if id < ID_MAX else 1
-        records = [SchemaLogRecord(f"schema/{fp}", schema_value(id, fp, text))]
+        records = [SchemaLogRecord(f"schema/{fp}", schema_value(id, fp, text, type))]
         if id != natural:
             records.append(SchemaLogRecord(f"alias/{id}", {"sha": fp, "natural": natural}))
         return id, records
@@ -370,7 +401,7 @@ class SchemaLog:
         return previous is newest or self.version_of(subject, fp) is None
 
     def _plan_use(
-        self, subject: str, fp: str, schema: Avro, previous: SubjectVersion | None, meta: RegistrationMeta
+        self, subject: str, fp: str, schema: Avro | TypedSchema, previous: SubjectVersion | None, meta: RegistrationMeta
     ) -> SchemaLogRecord:
         versions = self.versions(subject)
         number = max(versions[-1].version if versions else 0, self._reserved.get(subject, 0)) + 1
@@ -383,9 +414,12 @@ class SchemaLog:
             value["ddl"] = meta.ddl
         return SchemaLogRecord(f"use/{subject}/{number}", value)
 
-    def _class(self, previous: SubjectVersion | None, schema: Avro) -> ChangeClass:
+    def _class(self, previous: SubjectVersion | None, schema: Avro | TypedSchema) -> ChangeClass:
+        """Returns what the change means for the data. Of schemas that are no Avro it is only known that they are others."""
         stored = self._by_fingerprint.get(previous.fingerprint) if previous else None
-        return classify(stored.schema, schema) if stored is not None else "add"
+        if stored is None or isinstance(schema, TypedSchema) or stored.type != "AVRO":
+            return "add"
+        return classify(stored.schema, schema)
 
     def plan_level(self, subject: str, level: Level | None) -> SchemaLogRecord:
         """Returns the record that sets the compatibility level of a subject, or with None removes it."""

@@ -19,9 +19,10 @@ from typing import Any
 from cdcworker.connectors.config.common_keys import tasks_max_of
 from cdcworker.connectors.config.definition import invalid
 from cdcworker.connectors.config.installed_plugins import InstalledPlugin
+from cdcworker.connectors.converters import config as converters
 from cdcworker.connectors.registry.names import lookup, plugins, refused
 from cdcworker.connectors.transform_chain.config import PLUGINS
-from cdcworker.coordinator.core.placement import INSTALLED, TRANSFORM
+from cdcworker.coordinator.core.placement import CONVERTER, INSTALLED, TRANSFORM
 from cdcworker.coordinator.kafka.existing_topics import existing
 from cdcworker.coordinator.kafka.internal_topics import TopicNames
 from cdcworker.coordinator.model import Connector
@@ -95,7 +96,8 @@ def plugin_versions() -> dict[str, str]:
     run elsewhere."""
     runnable = [plugin for plugin in plugins() if plugin.runs_here()]
     found = {name: _version_of(plugin.origin) for plugin in runnable for name in (plugin.name, *plugin.aliases)}
-    return found | {f"{TRANSFORM}{name}": _version_of(origin) for name, origin in PLUGINS.sources.items()}
+    parts = ((TRANSFORM, PLUGINS.sources), (CONVERTER, converters.PLUGINS.sources))
+    return found | {f"{kind}{name}": _version_of(origin) for kind, sources in parts for name, origin in sources.items()}
 
 
 def _version_of(origin: InstalledPlugin | None) -> str:
@@ -104,7 +106,7 @@ def _version_of(origin: InstalledPlugin | None) -> str:
 
 def warn_of_refused_plugins() -> None:
     """Logs each plugin that the operator allows and that cannot be used."""
-    for plugin in (*refused(), *PLUGINS.refused):
+    for plugin in (*refused(), *PLUGINS.refused, *converters.PLUGINS.refused):
         log.error(
             "plugin refused distribution=%s version=%s group=%s plugin=%s error=%s",
             *(plugin.distribution, plugin.version or "-", plugin.group or "-", plugin.name or "-", plugin.error),

@@ -1,8 +1,8 @@
 """All that a plugin imports, in one place. What is not named here may change with any version of the product.
 
-A source has `tables` and `read` (`SmallSource`), a sink has `write` (`RecordTarget`), a transform is a function. Each is declared as
-an entry point: `SourcePlugin` and `SinkPlugin` in the group `cdcworker.connectors`, `TransformPlugin` in
-`cdcworker.connectors.transforms`.
+A source has `tables` and `read` (`SmallSource`), a sink has `write` (`RecordTarget`), a transform is a function, a converter two. Each
+is declared as an entry point: `SourcePlugin` and `SinkPlugin` in the group `cdcworker.connectors`, `TransformPlugin` in
+`cdcworker.connectors.transforms`, `ConverterPlugin` in `cdcworker.connectors.converters`.
 """
 
 from cdcworker.connectors.api.context import CheckFinding
@@ -25,6 +25,7 @@ from cdcworker.connectors.api.small_source import (
     SourceTable,
 )
 from cdcworker.connectors.config.definition import ConfigKey, Secret, between, matches, non_empty, one_of
+from cdcworker.connectors.formats.function_format import ConverterPlugin
 from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema, DataError, Field, Header, struct
 from cdcworker.connectors.transforms.function_transform import TransformPlugin
 
@@ -37,6 +38,7 @@ __all__ = [
     "ConfigKey",
     "ConnectRecord",
     "ConnectSchema",
+    "ConverterPlugin",
     "DataError",
     "Field",
     "Header",

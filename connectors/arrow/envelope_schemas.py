@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from cdcworker.connectors.arrow.decode import DecodePlan
 from cdcworker.connectors.sink_errors import UNDECODABLE, UNKNOWN_SCHEMA, WIRE_FORMAT
 from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.log import OTHER_TYPE
 from cdcworker.schemas.topics import unescape
 
 WAIT_S_MAX = 30.0
@@ -174,7 +175,12 @@ class EnvelopeSchemas:
     def _schema(self, id: int, where: Mapping[str, str | int]) -> Mapping[str, Any]:
         deadline = time.monotonic() + self._wait_s_max
         while True:
-            found = self._source.by_id(id)
+            try:
+                found = self._source.by_id(id)
+            except CdcError as error:
+                if error.code != OTHER_TYPE:
+                    raise
+                raise CdcError(WIRE_FORMAT, f"{error.message}, and not AVRO", where={**where, "schema": id}) from None
             if found is not None:
                 return found
             if time.monotonic() > deadline or self._stopping():

@@ -142,10 +142,6 @@ def _entries(name: str, found: Distribution) -> Iterator[InstalledPlugin]:
 
 
 def _problem(plugin: InstalledPlugin, found: Mapping[tuple[str, str], InstalledPlugin]) -> str:
-    if plugin.group == CONVERTERS:
-        return (
-            "converters cannot be plugins yet: key.converter and value.converter name those that ship with the worker"
-        )
     if not _NAME.fullmatch(plugin.name):
         return "the name of its entry point has to be of small letters, digits and hyphens, and begin with a letter"
     other = found.get((plugin.group, plugin.name))

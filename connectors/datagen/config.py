@@ -10,6 +10,7 @@ from cdcworker.connectors.config import converters
 from cdcworker.connectors.config.common_keys import ACCEPTED, SOURCE_KEYS, TASKS_MAX
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, Importance, between, matches, non_empty, one_of
 from cdcworker.connectors.config.topic_creation import group_keys
+from cdcworker.connectors.converters.config import converter_keys
 from cdcworker.connectors.datagen.injected_faults import FAULTS
 from cdcworker.connectors.kit.source_block import source_schema
 from cdcworker.connectors.transform_chain.config import PREDICATES_KEY, TRANSFORMS_KEY, transform_checks, transform_keys
@@ -90,7 +91,7 @@ CONFIG_DEF = ConfigDef(
         *_row_keys(),
         TASKS_MAX,
         *_trouble_keys(),
-        *converters.converter_keys(),
+        *converter_keys(),
         TRANSFORMS_KEY,
         PREDICATES_KEY,
         *SOURCE_KEYS,

@@ -25,6 +25,7 @@ from cdcworker.connectors.config.definition import (
     matches,
 )
 from cdcworker.connectors.config.topic_creation import group_keys
+from cdcworker.connectors.converters.config import converter_keys
 from cdcworker.connectors.kit.source_block import source_schema
 from cdcworker.connectors.kit.source_task import SmallSourceTask, SourceIdentity, namespace_of, read_position
 from cdcworker.connectors.record_sink.config import config_def
@@ -104,7 +105,7 @@ def _source_definition(name: str, plugin: SourcePlugin) -> ConfigDef:
             *_own(plugin.keys, plugin.title or name),
             *_engine_keys(),
             TASKS_MAX,
-            *converters.converter_keys(),
+            *converter_keys(),
             TRANSFORMS_KEY,
             PREDICATES_KEY,
             *SOURCE_KEYS,

@@ -9,6 +9,7 @@ from typing import Any, Final
 from cdcworker.connectors.config import converters
 from cdcworker.connectors.config.common_keys import ACCEPTED, TASK_KEYS, TASKS_MAX, topic_checks
 from cdcworker.connectors.config.definition import Check, ConfigDef, ConfigKey, between, is_regex, matches, one_of
+from cdcworker.connectors.converters.config import converter_keys
 from cdcworker.connectors.transform_chain.config import PREDICATES_KEY, TRANSFORMS_KEY, transform_checks, transform_keys
 
 BATCH_DEFAULT: Final = 500
@@ -140,7 +141,7 @@ def config_def(keys: Sequence[ConfigKey], accepted: Mapping[str, str], check: Ch
             *_error_keys(),
             TRANSFORMS_KEY,
             PREDICATES_KEY,
-            *converters.converter_keys(),
+            *converter_keys(),
             *TASK_KEYS,
         ],
         accepted={

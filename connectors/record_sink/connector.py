@@ -13,7 +13,6 @@ from cdcworker.connectors.api.context import CheckFinding, Config, TaskContext
 from cdcworker.connectors.api.opened import Checks, Closes
 from cdcworker.connectors.api.record_target import RecordTarget, TargetPlace
 from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets, SinkSpec
-from cdcworker.connectors.config.converters import wire_of
 from cdcworker.connectors.config.definition import ConfigDef
 from cdcworker.connectors.record_sink.config import BATCH_DEFAULT, LETTERS, EngineSettings, settings_of
 from cdcworker.connectors.sink_engine.kafka.written_tables import group_of
@@ -56,7 +55,7 @@ class RecordSink:
         """Returns what reads records, for a target that takes their bytes as they are."""
         from cdcworker.connectors.record_sink.converters import converted
 
-        return converted(wire_of(config, "key"), wire_of(config, "value"), schemas)
+        return converted(config, schemas)
 
     # As a connector
 

@@ -31,13 +31,6 @@ RECORD_REFUSED: Final = declare(
     "Look at the record at the topic, partition and offset that are named, and at the target's own log. With"
     " errors.tolerance=all such records are dead letters and the others go on.",
 )
-RECORD_UNREADABLE: Final = declare(
-    "sink.record_unreadable",
-    "data",
-    "A record's key or value is not what the converter reads",
-    "Choose the key.converter and value.converter that the topic was written with. With errors.tolerance=all such records are"
-    " dead letters.",
-)
 DEAD_LETTERS_MANY: Final = declare(
     "sink.dead_letters_many",
     "data",

@@ -20,10 +20,11 @@ from cdcworker.connectors.api.record_target import (
     TargetUnavailable,
     WritesMessages,
 )
+from cdcworker.connectors.formats.format import RECORD_UNREADABLE
 from cdcworker.connectors.record_sink.config import EngineSettings
 from cdcworker.connectors.record_sink.converters import RecordReader
 from cdcworker.connectors.record_sink.dead_letters import LetterForm, Refused, Stage
-from cdcworker.connectors.record_sink.errors import DEAD_LETTERS_MANY, RECORD_UNREADABLE, TARGET_HUNG
+from cdcworker.connectors.record_sink.errors import DEAD_LETTERS_MANY, TARGET_HUNG
 from cdcworker.connectors.record_sink.group_offsets import Letter, Partition
 from cdcworker.connectors.record_sink.ownership import Ownership
 from cdcworker.connectors.record_sink.progress import Done, Progress

@@ -8,6 +8,8 @@ from typing import Any, Final
 from cdcworker.connectors.api.sink import VERIFY_INTERVAL_MS_MIN
 from cdcworker.connectors.config.definition import ConfigKey, between, is_regex, one_of
 from cdcworker.connectors.config.refusals import Refusal
+from cdcworker.connectors.converters.config import SIDES
+from cdcworker.connectors.formats import registry_keys as registry
 from cdcworker.connectors.sink_engine import warehouse_kinds
 from cdcworker.connectors.warehouses import schema_policy
 from cdcworker.connectors.warehouses.output_config import keeps_versions, output_keys, output_problems
@@ -70,6 +72,23 @@ def target_keys() -> Iterable[ConfigKey]:
         connects=True,
     )
     yield from warehouse_kinds.location_keys()
+
+
+def registry_keys() -> Iterable[ConfigKey]:
+    """Yields the keys of an existing schema registry, whose ids may be in the records."""
+    for side in SIDES:
+        yield from registry.registry_keys(side)
+
+
+def registry_problems(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Yields what is wrong with them: the ids of keys and values are looked for in one registry."""
+    yield from registry.registry_checks(config)
+    urls = [config.get(f"{side}.converter.{registry.URL}") for side in SIDES]
+    if urls[0] and urls[0] != urls[1]:
+        yield (
+            f"key.converter.{registry.URL}",
+            f"has to be that of value.converter.{registry.URL}: one registry is asked",
+        )
 
 
 def batch_keys() -> Iterable[ConfigKey]:
@@ -173,6 +192,7 @@ def verify_keys() -> Iterable[ConfigKey]:
 def problems(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """Returns keys of a parsed config that are missing or contradict each other, each with what is wrong."""
     yield from warehouse_kinds.kind_of(config).problems(config)
+    yield from registry_problems(config)
     yield from output_problems(config)
     if keeps_versions(config) and not warehouse_kinds.kind_of(config).keeps_versions:
         kinds = ", ".join(kind.name for kind in warehouse_kinds.KINDS if kind.keeps_versions)

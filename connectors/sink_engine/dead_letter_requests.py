@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from cdcworker.connectors.api.sink import DeadLetterFilter, LedgerAccess
 from cdcworker.connectors.arrow.envelope_schemas import EnvelopeSchemas
+from cdcworker.connectors.external_registry.schemas import FindsById
 from cdcworker.connectors.sink_engine.warehouse_kinds import kind_of
 from cdcworker.connectors.warehouses.kind import SparkHost
 from cdcworker.schemas.errors import CdcError, declare
@@ -32,15 +33,20 @@ def listed(
 
 
 def redriven(
-    config: Mapping[str, Any], access: LedgerAccess, wanted: DeadLetterFilter, spark: SparkHost
+    config: Mapping[str, Any],
+    access: LedgerAccess,
+    wanted: DeadLetterFilter,
+    spark: SparkHost,
+    registry: FindsById | None = None,
 ) -> dict[str, Any]:
-    """Applies dead letters again and returns how many were applied, how many failed and why, and where the time was over."""
+    """Applies dead letters again, with the schemas of an existing registry too where the config names one. Returns how many were
+    applied, how many failed and why, and where the time was over."""
     from cdcworker.connectors.sink_engine.kafka.brokers import SchemaLogReader
 
     kind = kind_of(config)
     if config["consistency"] == "source" and not kind.redrives_consistent_sets:
         raise CdcError(NOT_OFFERED, "a row that is sent again would be in no consistent set")
-    schemas = SchemaLogReader(wanted.kafka, wanted.schema_topic)
+    schemas = SchemaLogReader(wanted.kafka, wanted.schema_topic, registry)
     try:
         schemas.refresh()
         shapes = EnvelopeSchemas(schemas, wait_s_max=0)

@@ -14,6 +14,7 @@ from cdcworker.connectors.api.sink import SinkSpec
 from cdcworker.connectors.api.table_writer import TableWriter
 from cdcworker.connectors.arrow.assembler import Assembler
 from cdcworker.connectors.arrow.envelope_schemas import EnvelopeSchemas
+from cdcworker.connectors.external_registry.schemas import client_of
 from cdcworker.connectors.sink_engine.batch_applier import WarehouseApplier, Write, write_single
 from cdcworker.connectors.sink_engine.batch_builders import EventualBuilder, ReadTopics, SinkBuilder, TransactionBuilder
 from cdcworker.connectors.sink_engine.batch_source import BatchLimit, BatchSource, Partition, ReadPlan, SourceEnded
@@ -73,7 +74,7 @@ class Pump:
         self._writer = writer
         self._metrics = telemetry.metrics
         self._brokers = SinkBrokers(spec.kafka)
-        self._schemas = SchemaLogReader(spec.kafka, spec.schema_topic)
+        self._schemas = SchemaLogReader(spec.kafka, spec.schema_topic, client_of(spec.config, "value"))
         self._written_tables = _written_tables(spec, policy)
         self._lag = SinkLag(self._brokers.begin_ends)
         self._limit = BatchLimit(policy.records_max)

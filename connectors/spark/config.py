@@ -7,7 +7,14 @@ from typing import Any, Final
 
 from cdcworker.connectors.config.common_keys import TASK_KEYS, topic_checks
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, between
-from cdcworker.connectors.sink_engine.config import ACCEPTED, batch_keys, problems, target_keys, verify_keys
+from cdcworker.connectors.sink_engine.config import (
+    ACCEPTED,
+    batch_keys,
+    problems,
+    registry_keys,
+    target_keys,
+    verify_keys,
+)
 from cdcworker.connectors.spark.runtime import cluster
 
 MEMORY: Final = "1g"
@@ -77,6 +84,7 @@ CONFIG_DEF: Final = ConfigDef(
         *_driver_keys(),
         *cluster.cluster_keys(_memory),
         *verify_keys(),
+        *registry_keys(),
         *TASK_KEYS,
     ],
     ACCEPTED,

@@ -144,10 +144,11 @@ class SparkSink:
     def redrive(self, place: LedgerAccess, asked: DeadLetterFilter) -> Mapping[str, Any]:
         """Applies dead letters again. The sink may run meanwhile; its batches wait for the letters of one step, or go on from
         what that step made."""
+        from cdcworker.connectors.external_registry.schemas import client_of
         from cdcworker.connectors.sink_engine.dead_letter_requests import redriven
 
         config = CONFIG_DEF.parse(self._config)
-        return redriven(config, place, asked, spark_host(config, place))
+        return redriven(config, place, asked, spark_host(config, place), client_of(self._config, "value"))
 
     def verify_side(self, access: LedgerAccess) -> AbstractContextManager[TargetSide]:
         """Opens the warehouse for a comparison with the source."""

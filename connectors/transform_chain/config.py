@@ -6,17 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from cdcworker.connectors.config.common_keys import delivery_checks
-from cdcworker.connectors.config.converters import (
-    GROUP,
-    NOT_AVAILABLE,
-    SAME,
-    converter_keys,
-    flag,
-    text_of,
-    wire_of,
-)
+from cdcworker.connectors.config.converters import GROUP, NOT_AVAILABLE, SAME, flag, text_of
 from cdcworker.connectors.config.definition import PARSERS, ConfigKey, Validator, nearest
 from cdcworker.connectors.config.refusals import Refusal, Sentence
+from cdcworker.connectors.converters.config import SIDES, Side, converter_keys, single_checks, wire_of
+from cdcworker.connectors.formats.registry_keys import registry_checks
 from cdcworker.connectors.transform_chain.chain import Stage, TransformChain
 from cdcworker.connectors.transform_chain.plugin_transforms import plugin_transforms
 from cdcworker.connectors.transform_chain.unwrap import (
@@ -56,6 +50,9 @@ KNOWN: Final[Mapping[Plural, Mapping[str, str]]] = {
     "predicates": {**{short_name(name): name for name in PREDICATES}, **{name: name for name in PREDICATES}},
 }
 """Class names by what a config says."""
+_EXTRACT: Final = "org.apache.kafka.connect.transforms.ExtractField$"
+_SINGLING: Final = frozenset(("io.debezium.transforms.outbox.EventRouter",))
+"""Transforms that leave single values as key and as value."""
 _ELSEWHERE: Final = {
     "TimezoneConverter": "set the session's zone at the database; TimestampConverter writes moments in UTC",
 }
@@ -190,8 +187,10 @@ def transform_checks(source_fields: Iterable[str] | None) -> Callable[[Mapping[s
     known = None if source_fields is None else frozenset(source_fields)
 
     def check(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        yield from registry_checks(config)
         if known is not None:
             yield from delivery_checks(config)
+            yield from single_checks(config, _singled(config))
         for name in config["transforms"]:
             at = f"transforms.{name}."
             kind = KNOWN["transforms"].get(str(config.get(f"{at}type")))
@@ -210,6 +209,19 @@ def transform_checks(source_fields: Iterable[str] | None) -> Callable[[Mapping[s
                 yield f"{at}predicate", "names no predicate of the key predicates"
 
     return check
+
+
+def _singled(config: Mapping[str, Any]) -> frozenset[Side]:
+    """Returns the sides of which a transform may leave a single value: by its class, since what it makes of a row is only known
+    once there is one."""
+    found: set[Side] = set()
+    for name in config["transforms"]:
+        kind = KNOWN["transforms"].get(str(config.get(f"transforms.{name}.type")), "")
+        if kind in PLUGINS.definitions or kind in _SINGLING:
+            found.update(SIDES)
+        elif kind.startswith(_EXTRACT):
+            found.add("key" if kind.endswith("$Key") else "value")
+    return frozenset(found)
 
 
 # What a validated config asks for

@@ -19,7 +19,7 @@ from cdcworker.connectors.transform_chain.record_writer import (
 )
 from cdcworker.connectors.transforms.avro_form import schema_of
 from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema, DataError, Header
-from cdcworker.schemas.avro import murmur2
+from cdcworker.schemas.avro import TypedSchema, murmur2
 from cdcworker.schemas.change import Change, JsonObject, OutRecord, Row, Table
 from cdcworker.schemas.encode import (
     BAD_VALUE,
@@ -45,7 +45,7 @@ from cdcworker.schemas.format_encoder import (
 )
 from cdcworker.schemas.log import Registration, RegistrationMeta
 from cdcworker.schemas.placeholders import zero_value
-from cdcworker.schemas.record_format import CLOCKS, FlatFormat, RecordFormat
+from cdcworker.schemas.record_format import AVRO, CLOCKS, FlatFormat, RecordFormat
 from cdcworker.schemas.topics import TOPIC_CHARS_MAX, subject
 
 _TOPIC: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{TOPIC_CHARS_MAX}}}")
@@ -114,7 +114,7 @@ class TransformEncoder(FormatEncoder):
             if plan.key_schema is not None:
                 plan.key_shape = schema_of(self._key_kind(plan, plan.key_schema))
             plan.value_shape = schema_of(self._value_kind(plan))
-            if self._format.flat is not None and self._format.value.json and not is_message(table):
+            if self._format.flat is not None and self._format.value != AVRO and not is_message(table):
                 # As in the flat record of JSON without a chain, where it is the optional `after` of the envelope.
                 is_bare = not self._added_fields(plan, self._format.flat)
                 plan.value_shape = replace(plan.value_shape, optional=is_bare)
@@ -124,7 +124,7 @@ class TransformEncoder(FormatEncoder):
 
     def _key_kind(self, plan: TransformPlan, schema: JsonObject) -> JsonObject:
         """Returns the Avro type of keys, with the columns' own names."""
-        if self._format.key.json:
+        if self._format.key != AVRO:
             kind = {**schema, "fields": column_fields(plan.table.key_columns)}
             return kind if is_message(plan.table) else self._with_own_name(plan.table, kind)
         pairs = zip(schema["fields"], plan.key_names, strict=True)
@@ -132,8 +132,8 @@ class TransformEncoder(FormatEncoder):
 
     def _value_kind(self, plan: TransformPlan) -> JsonObject:
         """Returns the Avro type of values, with the columns' own names."""
-        table, flat, is_json = plan.table, self._format.flat, self._format.value.json
-        if is_json and (flat is None or is_message(table)):
+        table, flat, has_own_names = plan.table, self._format.flat, self._format.value != AVRO
+        if has_own_names and (flat is None or is_message(table)):
             return self._envelope_kind(plan.value_schema, table)
         columns = column_fields(table.columns)
         if flat is not None and not is_message(table):
@@ -141,7 +141,7 @@ class TransformEncoder(FormatEncoder):
                 **row_record(plan.value_schema),
                 "fields": distinct([*columns, *self._added_fields(plan, flat)], table),
             }
-            return self._with_own_name(table, row) if is_json else row
+            return self._with_own_name(table, row) if has_own_names else row
         kinds = {field["name"]: field["type"] for field in plan.value_schema["fields"]}
         if is_message(table):
             kinds["message"] = {**kinds["message"], "fields": columns}
@@ -233,8 +233,8 @@ class TransformEncoder(FormatEncoder):
         return self._with_source(change, plan, {**images, "op": change.op, **clocks})
 
     def _with_source(self, change: Change, plan: TransformPlan, fields: JsonObject) -> JsonObject:
-        # In Avro a field that the source leaves out is its default, in JSON it is null; so it is without a chain.
-        source = change.source if self._format.value.json else {**plan.source_defaults, **change.source}
+        # In Avro a field that the source leaves out is its default, elsewhere it is null; so it is without a chain.
+        source = change.source if self._format.value != AVRO else {**plan.source_defaults, **change.source}
         return {**fields, "source": source, "transaction": change.transaction}
 
     def _record_headers(self, change: Change, plan: TransformPlan, value: Any) -> tuple[Header, ...]:
@@ -258,6 +258,8 @@ class TransformEncoder(FormatEncoder):
             text = f"a value does not fit the schema that the transforms made: {type(exc).__name__}"
             raise CdcError(VALUE_REJECTED, text) from None
         headers: list[Any] = [(each.key, self._header(each, record, plan)) for each in record.headers]
+        if writers[1].says:
+            headers += writers[1].headers(record.value)
         hash = record.partition  # Divided by the number of partitions a partition is itself.
         if hash is None and body is not None and key is not None:
             hash = murmur2(body) & 0x7FFFFFFF
@@ -277,9 +279,7 @@ class TransformEncoder(FormatEncoder):
     def _header(self, header: Header, record: ConnectRecord, plan: TransformPlan) -> bytes | None:
         """Returns the bytes of a header. The other key of a row is written as the record's key is, if that is as it was."""
         if header.schema is not None and header.schema is plan.key_shape is record.key_schema:
-            if not self._format.key.json:
-                return plan.writers[record.topic, True, id(header.schema)].write(header.value)[1]
-            return ValueWriter(header.schema, replace(self._format.key, schemas=False, numeric=True)).body(header.value)
+            return plan.writers[record.topic, True, id(header.schema)].in_header(header.value)
         return header_bytes(header)
 
     def _prepare(self, record: ConnectRecord, plan: TransformPlan) -> tuple[WritesValues, WritesValues]:
@@ -302,7 +302,8 @@ class TransformEncoder(FormatEncoder):
             writer = copy(known) if known else ValueWriter(schema, self._format.key if is_key else self._format.value)
             fresh[place] = writer
             if writer.registered is not None:
-                former = plan.former_key_schemas if schema is plan.key_shape else ()
+                is_former = schema is plan.key_shape and not isinstance(writer.registered, TypedSchema)
+                former = plan.former_key_schemas if is_former else ()
                 name = subject(record.topic, "key" if is_key else "value")
                 made.append((writer, Registration(name, writer.registered, plan.meta, former)))
         if made:

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from cdcworker.connectors.config.converters import CONVERTERS, JSON, NOT_AVAILABLE, converter_keys
+from cdcworker.connectors.config.converters import NOT_AVAILABLE
 from cdcworker.connectors.config.definition import ConfigKey
+from cdcworker.connectors.converters.config import BY_NAME, FORMATS
+from cdcworker.connectors.formats.format import Format
 from cdcworker.connectors.transform_chain.config import KNOWN, TRANSFORM_CLASSES, Plural, own_keys
 from cdcworker.connectors.transforms.definitions import PREDICATES, short_name
 
@@ -66,7 +68,10 @@ class PluginPart:
 
     @property
     def doc(self) -> str:
-        """What a transform or a predicate does."""
+        """What a transform, a predicate or a converter does."""
+        converter = BY_NAME.get(self.name)
+        if converter is not None:
+            return converter.doc
         return _DOCS.get(self.name) or _DOCS.get(short_name(self.name).partition("$")[0], "")
 
 
@@ -78,10 +83,8 @@ def _bare(keys: Iterable[ConfigKey], prefix: str) -> tuple[ConfigKey, ...]:
     )
 
 
-def _converter(name: str) -> PluginPart:
-    prefix = "value.converter."
-    keys = _bare(converter_keys({"value.converter": name}), prefix) if name == JSON else ()
-    return PluginPart(name, "converter", keys)
+def _converter(of: Format) -> PluginPart:
+    return PluginPart(of.name, "converter", of.keys)
 
 
 def _own(plural: Plural, name: str) -> tuple[ConfigKey, ...]:
@@ -89,7 +92,7 @@ def _own(plural: Plural, name: str) -> tuple[ConfigKey, ...]:
 
 
 PARTS: Final[Sequence[PluginPart]] = (
-    *(_converter(name) for name in dict.fromkeys(CONVERTERS.values())),
+    *(_converter(each) for each in FORMATS),
     PluginPart(SIMPLE_HEADERS, "header_converter"),
     *(PluginPart(name, "transformation", _own("transforms", name)) for name in TRANSFORM_CLASSES),
     *(PluginPart(name, "predicate", _own("predicates", name)) for name in PREDICATES),
@@ -98,5 +101,8 @@ PARTS: Final[Sequence[PluginPart]] = (
 
 def part_of(name: str) -> PluginPart | None:
     """Returns the class by any of its names."""
-    known = CONVERTERS.get(name) or KNOWN["transforms"].get(name) or KNOWN["predicates"].get(name) or name
+    converter = BY_NAME.get(name)
+    known = (
+        (converter.name if converter else "") or KNOWN["transforms"].get(name) or KNOWN["predicates"].get(name) or name
+    )
     return next((part for part in PARTS if part.name == known), None)

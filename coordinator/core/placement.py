@@ -32,8 +32,11 @@ logger = logging.getLogger(__name__)
 CONNECTOR_CLASS = "connector.class"
 TRANSFORM: Final = "transform:"
 """Stands before the names of transforms in what a worker lists."""
+CONVERTER: Final = "converter:"
+"""Stands before the names of converters there."""
 INSTALLED: Final = "=="
 """Stands between a distribution and its version where a plugin does not ship with the worker."""
+_CONVERTERS: Final = frozenset(("key.converter", "value.converter"))
 _TRANSFORM_TYPE: Final = re.compile(r"transforms\.[^.]+\.type")
 ENTRY_BYTES = 128
 """The most bytes that a task takes in an assignment record besides its connector's name; also those of the record
@@ -73,7 +76,8 @@ def _needed_plugins(config: Mapping[str, str], workers: Mapping[str, Presence]) 
     name = config.get(CONNECTOR_CLASS, "").strip()
     needed = {name: _is_installed(name, workers)} if name else {}
     for key, value in config.items():
-        if _TRANSFORM_TYPE.fullmatch(key) and _is_installed(named := TRANSFORM + value.strip(), workers):
+        kind = TRANSFORM if _TRANSFORM_TYPE.fullmatch(key) else CONVERTER if key in _CONVERTERS else ""
+        if kind and _is_installed(named := kind + value.strip(), workers):
             needed[named] = True
     return needed
 

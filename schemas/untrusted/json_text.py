@@ -6,10 +6,13 @@ import json
 import math
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final, NoReturn
 
 DEPTH_MAX = 64
 """Levels of arrays and objects. What this software writes has fewer than ten."""
+DECIMAL_CHARS_MAX = 400
+"""Digits of a number with a fraction, of which each counts: those of the largest double, and some."""
 NUMBER_CHARS_MAX = 40
 """Digits of an integer: a number of 128 bits has 39."""
 _TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[{\]}]', re.DOTALL)
@@ -34,18 +37,19 @@ PROCESS: Final = JsonLimits(bytes_max=64 << 20, depth_max=256)
 """What a worker and its own processes say to each other. Rows of users are among it."""
 
 
-def parse_json(data: bytes | str, limits: JsonLimits = RECORD) -> Any:
+def parse_json(data: bytes | str, limits: JsonLimits = RECORD, *, exact: bool = False) -> Any:
     """Returns the parsed text. Raises JsonRefused for text that is too long or too deep, is not UTF-8 or no JSON, names
     a member twice, or holds NaN, an infinite number or an integer of more than `NUMBER_CHARS_MAX` characters.
 
-    Nothing is parsed before size and depth are known to be in bounds.
+    Nothing is parsed before size and depth are known to be in bounds. With `exact` a number with a fraction or an exponent is
+    a Decimal with the digits that it has.
     """
     if len(data) > limits.bytes_max:
         raise JsonRefused("too long")
     text = _decoded(data)
     require_depth(text, limits.depth_max)
     try:
-        return _DECODER.decode(text)
+        return (_EXACT_DECODER if exact else _DECODER).decode(text)
     except json.JSONDecodeError:
         raise JsonRefused("no JSON") from None
     except RecursionError:
@@ -127,10 +131,20 @@ def _fraction(text: str) -> float:
     return number
 
 
+def _digits(text: str) -> Decimal:
+    number = Decimal(text) if len(text) <= DECIMAL_CHARS_MAX else None
+    if number is None or abs(number.adjusted()) > DECIMAL_CHARS_MAX:
+        raise JsonRefused("a number is too large")
+    return number
+
+
 def _no_number(_: str) -> NoReturn:
     raise JsonRefused("no JSON")
 
 
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_unique, parse_int=_whole, parse_float=_fraction, parse_constant=_no_number
+)
+_EXACT_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_int=_whole, parse_float=_digits, parse_constant=_no_number
 )

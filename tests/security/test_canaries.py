@@ -151,6 +151,7 @@ def source(postgres, canaries):
         "signal.kafka.sasl.password": canaries["signal password"],
         "schema.history.internal.producer.sasl.jaas.config": canaries["history jaas"],
         # Under names that tell nothing.
+        "value.converter.schema.registry.ids": "own",
         "value.converter.schema.registry.url": f"http://u:{canaries['registry login']}@127.0.0.1:1",
         f"column.mask.hash.SHA-256.with.salt.{canaries['mask salt']}": "public.t.v",
         "header.converter.settings": f"url=jdbc:x://h/d?user=a&password={canaries['setting inside']}",

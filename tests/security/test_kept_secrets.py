@@ -136,6 +136,7 @@ def other(name):
 
 def test_there_are_pairs_of_every_connector_that_has_secrets():
     assert {name for name, _, _ in PAIRS} == {
+        "datagen",
         "http",
         "http-sink",
         "jdbc-sink",
@@ -149,6 +150,7 @@ def test_there_are_pairs_of_every_connector_that_has_secrets():
         "redis",
         "s3",
         "spark",
+        "stdout",
     }
     assert len(PAIRS) >= 60
 

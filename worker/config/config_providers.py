@@ -13,6 +13,7 @@ from cdcworker.connectors.config import secret_names
 from cdcworker.connectors.config.definition import REFERENCE, ConfigDef, parse_list
 from cdcworker.connectors.registry import names as registry
 from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.worker.config.inherited_converters import with_inherited
 from cdcworker.worker.logs import redaction
 from cdcworker.worker.security import allowed_targets
 
@@ -39,9 +40,11 @@ _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFO
 def resolve(config: Mapping[str, str], allowed: Mapping[str, str] | None = None) -> dict[str, str]:
     """Returns the config with all references resolved, after a check that this worker may use it.
 
-    `allowed` holds the worker's `config.providers.*` and `connector.*` properties. CdcError names the key.
+    `allowed` holds the worker's `config.providers.*` and `connector.*` properties, and the converters that connectors have from
+    it. CdcError names the key.
     """
     rules = allowed or {}
+    config = with_inherited(config, rules)
     resolved = {}
     for key, text in config.items():
         try:

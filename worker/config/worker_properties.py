@@ -26,6 +26,7 @@ from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.config.alert_properties import ALERT_KEYS, alerts_topic
 from cdcworker.worker.config.file_roots import FILE_ROOT, FILE_ROOTS
 from cdcworker.worker.config.gathered_keys import GATHERED_KEYS
+from cdcworker.worker.config.inherited_converters import INHERITED_KEY, inherited_of
 from cdcworker.worker.security import allowed_targets
 from cdcworker.worker.security.kafka_warnings import in_clear as kafka_in_clear
 from cdcworker.worker.security.listener import ANY, Listener, check_bind, parse_listener
@@ -260,6 +261,7 @@ KEYS = (
         "references may read; Java gets the first of these alone.",
         validator=_variables,
     ),
+    INHERITED_KEY,
 )
 _UNUSED = "accepted for Kafka Connect's sake; nothing here needs it"
 ACCEPTED = dict.fromkeys(("key.converter", "key.converter.", "value.converter", "value.converter.", "header.converter", "internal.key.converter", "internal.value.converter", "plugin.path", "plugin.discovery", "offset.flush.interval.ms", "offset.flush.timeout.ms", "heartbeat.interval.ms", "rebalance.timeout.ms", "worker.sync.timeout.ms", "worker.unsync.backoff.ms", "connect.protocol", "exactly.once.source.support", "task.shutdown.graceful.timeout.ms", "topic.creation.enable", "connector.client.config.override.policy", "access.control.", "admin.listeners", "rest.extension.classes", "response.http.headers.config", "rest.advertised.listener", "inter.worker.", "producer.", "consumer.", "admin.", "metric.", "metrics.", "config.providers", "config.providers.", "internal.", "request.timeout.ms", "retry.backoff.ms", "connections.max.idle.ms"), _UNUSED)  # fmt: skip
@@ -317,17 +319,10 @@ class WorkerConfig:
         loopback = self.values[allowed_targets.LOOPBACK]
         if loopback is None:
             loopback = self.is_loopback
-        listed = (
-            FILE_ROOTS,
-            allowed_targets.ARCHIVES,
-            allowed_targets.HOSTS,
-            allowed_targets.LAKE_HOSTS,
-            allowed_targets.MASTERS,
-            allowed_targets.TLS_PATHS,
-        )
-        lists = {name: ",".join(self.values[name]) for name in listed}
+        lists = {name: ",".join(self.values[name]) for name in (FILE_ROOTS, *allowed_targets.LISTED)}
         return {
             **providers,
+            **inherited_of(self.properties, self.values),
             **lists,
             **rules_of(self.own_topics, self.values),
             allowed_targets.LOOPBACK: str(bool(loopback)).lower(),

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from cdcworker.connectors.config.converters import JSON
+from cdcworker.connectors.formats.connect_json import JSON
 from cdcworker.connectors.record_sink.config import BATCH_DEFAULT
 from cdcworker.worker.conformance.findings import Check, Problem, require
 from cdcworker.worker.conformance.harness import GoesAway, KnowsRows, SinkHarness, SourceHarness

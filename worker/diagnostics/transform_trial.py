@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from cdcworker.connectors.config.converters import converter_keys, wire_of
 from cdcworker.connectors.config.definition import ConfigDef
+from cdcworker.connectors.converters.config import converter_keys
 from cdcworker.connectors.record_sink.converters import RecordReader, converted
 from cdcworker.connectors.record_sink.json_values import JsonValues
 from cdcworker.connectors.record_sink.unwrap import Unwrap, options_of
@@ -79,7 +79,7 @@ def trial(config: Mapping[str, str], asked: TrialRequest) -> Iterator[JsonObject
     chain = checked_chain(config)
     settings = {**reader_config(asked.kafka, client_id=CLIENT), "auto.offset.reset": "earliest"}
     schemas = SchemaReader({**settings, "enable.partition.eof": False}, asked.schema_topic)
-    reader, texts = converted(wire_of(config, "key"), wire_of(config, "value"), schemas), JsonValues(numeric=True)
+    reader, texts = converted(config, schemas), JsonValues(numeric=True)
     try:
         for message in _messages(settings, asked):
             yield _tried(message, reader, chain, texts)

@@ -17,7 +17,7 @@ from cdcworker.connectors.telemetry.metric import Metric
 from cdcworker.schemas.errors import CODES, ErrorCode
 from cdcworker.worker.generators.markdown import bullets, code, codes, page, sentence, text
 from cdcworker.worker.generators.reference_cli import cli_page
-from cdcworker.worker.generators.reference_keys import connector_page, transforms_page, worker_page
+from cdcworker.worker.generators.reference_keys import connector_page, converters_page, transforms_page, worker_page
 from cdcworker.worker.generators.reference_rest import rest_page
 from cdcworker.worker.generators.runbook import kept
 from cdcworker.worker.rest.resources.monitoring import metric_table
@@ -54,6 +54,7 @@ def pages() -> dict[str, str]:
         "worker-properties.md": worker_page(),
         **{f"connector-{plugin.name}.md": connector_page(plugin) for plugin in plugins()},
         "transforms.md": transforms_page(),
+        "converters.md": converters_page(),
         "rest-api.md": rest_page(),
         "command-line.md": cli_page(importlib.import_module(COMMANDS).cli),
         "metrics.md": _metrics(),
@@ -79,6 +80,7 @@ def _index() -> str:
             (
                 "[Worker properties](worker-properties.md): the keys of the file that a worker starts with.",
                 "[Transforms](transforms.md): the transforms and predicates of sources, with their keys.",
+                "[Converters](converters.md): how keys and values are written and read, with the keys of each.",
                 "[REST API](rest-api.md): every request with its role, parameters, bodies and statuses.",
                 "[Command line](command-line.md): every command with its options.",
                 "[Metrics](metrics.md): every series of `GET /metrics`.",

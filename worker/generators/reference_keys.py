@@ -145,6 +145,21 @@ def transforms_page() -> str:
     )
 
 
+def converters_page() -> str:
+    parts = [part for part in PARTS if part.kind == "converter"]
+    return page(
+        "Converters",
+        "These are the classes that `key.converter` and `value.converter` take, by their whole name or by what stands behind the last dot."
+        " Their keys stand behind `key.converter.` or `value.converter.`. [Choose the record format](../how-to/record-format.md) shows them"
+        " at work, and names the keys of an existing schema registry.",
+        *(
+            section
+            for part in parts
+            for section in (f"## {code(part.name)}", text(part.doc), *map(_section, part.keys))
+        ),
+    )
+
+
 def _of_connector(plugin: Plugin, definition: ConfigDef) -> list[ConfigKey]:
     """Return the connector's own keys, behind those that every connector has and before those that its runner reads."""
     own = [key for key in definition.keys.values() if key.group != NOT_AVAILABLE]

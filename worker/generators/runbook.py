@@ -190,6 +190,9 @@ BY_KIND: Final[Mapping[tuple[str, str], str]] = {
     ("rest", "config"): NOTHING_DONE,
     ("rest", "environment"): NOTHING_DONE,
     ("rest", "transient"): NOTHING_DONE,
+    ("registry", "config"): SOURCE,
+    ("registry", "data"): TABLE,
+    ("registry", "transient"): SOURCE,
     ("schema", "config"): SOURCE,
     ("schema", "data"): (
         "What was written and applied before. The record is neither changed nor skipped: a source does not write it, a sink"

@@ -8,17 +8,19 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
+from cdcworker.connectors.formats.protobuf.proto_parser import ProtoRefused, parse_proto
 from cdcworker.schemas import avro
+from cdcworker.schemas.avro import SCHEMA_TYPES, SchemaType, TypedSchema, check_text
 from cdcworker.schemas.change import Avro
 from cdcworker.schemas.compat import incompatibilities
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.log import ID_MAX, SchemaLog, StoredSchema, SubjectVersion
+from cdcworker.schemas.log import ID_MAX, SchemaLog, StoredSchema, SubjectVersion, text_of
 from cdcworker.schemas.untrusted.json_text import JsonLimits, JsonRefused, parse_json
 from cdcworker.worker.http.body import check_values
 from cdcworker.worker.http.errors import HEADERS_OF_STATUS, RestError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
@@ -34,7 +36,7 @@ LEVELS: Final = frozenset(
 DEFAULT_LEVEL: Final = "NONE"
 """A change of a table has already happened and cannot be refused, only classified."""
 
-RegisterSchema = Callable[[str, Avro], int]
+RegisterSchema = Callable[[str, Avro | TypedSchema], int]
 """Registers (subject, schema) and returns the id once the records are committed and readable."""
 SetLevel = Callable[[str, str | None], None]
 """Sets the level of (subject or "", level or None to unset it)."""
@@ -128,7 +130,8 @@ def _endpoint(handlers: dict[str, _Handler]) -> Callable[[Request], Awaitable[Re
     async def endpoint(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
         try:
-            return _answer(200, await handlers[method](request))
+            found = await handlers[method](request)
+            return found if isinstance(found, Response) else _answer(200, found)
         except RegistryError as exc:
             return _answer(exc.status, {"error_code": exc.code, "message": exc.message})
         except CdcError as exc:
@@ -152,7 +155,17 @@ def _answer_cdc_error(error: CdcError) -> Response:
 
 
 def _schema_answer(schema: StoredSchema) -> dict[str, Any]:
-    return {"id": schema.id, "guid": schema.guid, "schema": schema.text}
+    return {"id": schema.id, "guid": schema.guid, "schema": schema.text, **_type_of(schema)}
+
+
+def _type_of(schema: StoredSchema) -> dict[str, str]:
+    """Returns the member that says a schema's type; as in Confluent's registry Avro needs none."""
+    return {} if schema.type == "AVRO" else {"schemaType": schema.type}
+
+
+def _shown(schema: StoredSchema) -> Any:
+    """Returns a schema as the answer that is nothing but it: JSON, or text where it is none."""
+    return PlainTextResponse(schema.text) if schema.type == "PROTOBUF" else json.loads(schema.text)
 
 
 class _RegistryApi:
@@ -169,11 +182,17 @@ class _RegistryApi:
         async with self._judging:
             return await run_in_threadpool(work)
 
-    async def _schema_of(self, request: Request) -> tuple[Avro, str]:
+    async def _schema_of(self, request: Request) -> tuple[Avro | TypedSchema, str]:
         """Returns the schema of a body and its fingerprint."""
-        text = await _schema_text(request)
+        type, text = await _schema_text(request)
 
-        def parsed() -> tuple[Avro, str]:
+        def parsed() -> tuple[Avro | TypedSchema, str]:
+            if type != "AVRO":
+                check_text(type, text)
+                if type == "PROTOBUF":
+                    _check_proto(text)
+                typed = TypedSchema(type, text)
+                return typed, typed.fingerprint
             schema = avro.parse(text)
             avro.check(schema)
             return schema, avro.fingerprint(schema)
@@ -193,11 +212,11 @@ class _RegistryApi:
         return [self._version_answer(view, use) for use in _page(readable, request)]
 
     async def types(self, _: Request) -> Any:
-        return ["AVRO"]
+        return list(SCHEMA_TYPES)
 
     async def by_id(self, request: Request) -> Any:
         view, schema = self._by_id(request)
-        answer: dict[str, Any] = {"schema": schema.text, "guid": schema.guid}
+        answer: dict[str, Any] = {"schema": schema.text, "guid": schema.guid, **_type_of(schema)}
         if request.query_params.get("fetchMaxId") == "true":
             answer["maxId"] = max(known.id for known in view.schemas())
         uses = view.uses(schema.fingerprint)
@@ -206,7 +225,7 @@ class _RegistryApi:
         return answer
 
     async def text_by_id(self, request: Request) -> Any:
-        return json.loads(self._by_id(request)[1].text)
+        return _shown(self._by_id(request)[1])
 
     async def subjects_by_id(self, request: Request) -> Any:
         view, schema = self._by_id(request)
@@ -219,7 +238,7 @@ class _RegistryApi:
 
     async def by_guid(self, request: Request) -> Any:
         schema = self._by_guid(request)
-        return {"schema": schema.text, "guid": schema.guid}
+        return {"schema": schema.text, "guid": schema.guid, **_type_of(schema)}
 
     async def ids_by_guid(self, request: Request) -> Any:
         return [{"context": ".", "id": self._by_guid(request).id}]
@@ -263,7 +282,7 @@ class _RegistryApi:
 
     async def version_text(self, request: Request) -> Any:
         view, use = self._version(request)
-        return json.loads(self._stored(view, use).text)
+        return _shown(self._stored(view, use))
 
     async def referenced_by(self, request: Request) -> Any:
         self._version(request)
@@ -313,10 +332,12 @@ class _RegistryApi:
         if problems:
             raise RegistryError(409, 40901, f"Schema being registered is incompatible: {'; '.join(problems[:10])}")
         id = await run_in_threadpool(self._register, subject, schema)
-        text = await self._judged(lambda: avro.canonical(schema))
+        text = await self._judged(lambda: text_of(schema))
         # The records are read by now, by this worker too unless it lags behind.
         version = self._log().version_of(subject, fp)
-        return {"id": id, "guid": avro.guid(fp), "schema": text, **({"version": version} if version else {})}
+        type = schema.type if isinstance(schema, TypedSchema) else "AVRO"
+        registered = StoredSchema(id, fp, text, type)
+        return {**_schema_answer(registered), **({"version": version} if version else {})}
 
     async def refuse_delete(self, _: Request) -> Any:
         raise _not_supported("Schemas are never deleted: records in topics refer to them")
@@ -366,12 +387,15 @@ class _RegistryApi:
         return answer
 
     def _incompatible(
-        self, view: SchemaLog, subject: str, schema: Avro, versions: tuple[SubjectVersion, ...]
+        self, view: SchemaLog, subject: str, schema: Avro | TypedSchema, versions: tuple[SubjectVersion, ...]
     ) -> list[str]:
         level = view.level(subject) or view.level() or DEFAULT_LEVEL
-        if level == "NONE":
+        if level == "NONE" or not versions:
             return []
-        return incompatibilities(level, schema, [self._stored(view, use).schema for use in versions])
+        stored = [self._stored(view, use) for use in versions]
+        if isinstance(schema, TypedSchema) or any(one.type != "AVRO" for one in stored):
+            raise _invalid(f"compatibility {level} is judged of Avro only: set the subject's compatibility to NONE")
+        return incompatibilities(level, schema, [one.schema for one in stored])
 
     async def config(self, request: Request) -> Any:
         view, subject = self._log(), request.path_params.get("subject", "")
@@ -450,10 +474,19 @@ async def _json_body(request: Request) -> dict[str, Any]:
     return parsed
 
 
-async def _schema_text(request: Request) -> str:
+def _check_proto(text: str) -> None:
+    try:
+        parse_proto(text)
+    except ProtoRefused as error:
+        raise _invalid(str(error)) from None
+
+
+async def _schema_text(request: Request) -> tuple[SchemaType, str]:
+    """Returns the type and the text of a body's schema."""
     body = await _json_body(request)
-    if body.get("schemaType") not in (None, "AVRO"):
-        raise _invalid(f"schema type {body['schemaType']!s:.40} is not supported, only AVRO is")
+    type = body.get("schemaType") or "AVRO"
+    if type not in SCHEMA_TYPES:
+        raise _invalid(f"schema type {type!s:.40} is not supported, {', '.join(SCHEMA_TYPES)} are")
     if body.get("references"):
         raise _invalid("references to other subjects are not supported")
     text = body.get("schema")
@@ -461,4 +494,4 @@ async def _schema_text(request: Request) -> str:
         raise RegistryError(422, 42201, "Empty schema")
     if sum(map(text.count, ",[{")) > SCHEMA_VALUES_MAX:
         raise _invalid(f"the schema holds more than {SCHEMA_VALUES_MAX} values")
-    return text
+    return type, text

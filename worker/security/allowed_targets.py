@@ -47,6 +47,8 @@ WEAKEST_AUTH: Final = "connector.auth.weakest"
 LIBPQ_DEFAULTS: Final = worker_logins.PROPERTY
 MODE_GIVEN_NONE: Final = "prefer"
 FILE_KEY: Final = re.compile(r".*\.(sslcert|sslkey|sslrootcert|sslcrl)")
+LISTED: Final = (ARCHIVES, HOSTS, LAKE_HOSTS, MASTERS, TLS_PATHS)
+"""The properties that are lists."""
 SYSTEM: Final = "system"
 """libpq's word for the certificate authorities of the machine."""
 

@@ -37,6 +37,7 @@ from cdcworker.worker.security.topic_rules import access_of
 from cdcworker.worker.source.context_headers import HeaderProducer, headers_bytes
 from cdcworker.worker.source.data_topics import DataTopics
 from cdcworker.worker.source.open_transactions import OpenTransactionSettler
+from cdcworker.worker.source.registries import routed
 from cdcworker.worker.source.runner import Registering
 from cdcworker.worker.source.schema_registrar import PARTITION, SchemaRegistrar
 from cdcworker.worker.source.session import ChangeEncoder, RecordProducer, RecordTargets, require_lease
@@ -192,7 +193,7 @@ class SourcePorts:
             producer, topic, lambda: KafkaCompactedLog(quick(spec), topic, client_id=client_id(spec, "schemas"))
         )
         made.warm()
-        return made
+        return routed(made, self._config, self._settings.prefix)
 
     def assigned(self) -> bool:
         assert self._reader is not None

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from cdcworker.connectors.api.source import SourceTask, WritesRecords
+from cdcworker.connectors.external_registry.errors import UNAVAILABLE
 from cdcworker.connectors.telemetry.latency import REPORTED
 from cdcworker.connectors.telemetry.retry_status import RetryStatus
 from cdcworker.coordinator.errors import TASK_FENCED
@@ -24,7 +25,7 @@ from cdcworker.worker.protocol.control import TaskControl
 from cdcworker.worker.protocol.heartbeat import HEARTBEAT, STARTING
 from cdcworker.worker.source.counters import Counters
 from cdcworker.worker.source.data_topics import LEFT_OPEN
-from cdcworker.worker.source.error_policy import backoff, decide, unexpected
+from cdcworker.worker.source.error_policy import RETRIES_MAX, backoff, decide, unexpected
 from cdcworker.worker.source.incomplete_topics import IncompleteTopics
 from cdcworker.worker.source.record_layouts import shaper_of
 from cdcworker.worker.source.session import (
@@ -48,6 +49,9 @@ EXIT_FENCED: Final = 3
 FENCES_MAX: Final = 5
 FENCES_WINDOW_S: Final = 60.0
 """A woken zombie fences the rightful owner once. More often means that two owners fight, which a person must see."""
+OUTAGE_OVER_S: Final = 15.0
+"""After so long without an error an outage of a schema registry is over. A commit says nothing of it: a session commits its start
+before it needs a schema."""
 HEALTHY_AFTER_S: Final = 60.0
 METRICS_INTERVAL_S: Final = 1.0
 WAIT_STEP_S: Final = 0.2
@@ -147,6 +151,8 @@ class SourceRunner:
         self._clock = clock
         self._counters = Counters()
         self._failures = 0
+        self._outage = (float("-inf"), 0)
+        """When an existing schema registry was last away, and how many times in a row."""
         self._sessions = 0
         self._look_back = True
         self._fences: deque[float] = deque(maxlen=FENCES_MAX + 1)
@@ -232,7 +238,7 @@ class SourceRunner:
         if error.code in (LEASE_LAPSED, LEFT_OPEN):
             log.warning("session dropped error=%s", error)
             return None
-        attempt, self._failures = self._failures, self._failures + 1
+        attempt = self._counted(error)
         action = decide(error, attempt)
         if action.kind == "yield":
             return self._fenced(error)
@@ -249,6 +255,16 @@ class SourceRunner:
         log.warning("session dropped attempt=%d delay_s=%.1f error=%s", attempt + 1, action.delay_s, error)
         self._control.wait(action.delay_s)
         return None
+
+    def _counted(self, error: CdcError) -> int:
+        """Returns how many errors in a row came before this one. An outage of a registry is waited for in place, however long."""
+        if error.code != UNAVAILABLE:
+            attempt, self._failures = self._failures, self._failures + 1
+            return attempt
+        (at, count), now = self._outage, self._clock()
+        count = 0 if now - at > OUTAGE_OVER_S else count
+        self._outage = (now, count + 1)
+        return min(count, RETRIES_MAX - 1)
 
     def _fenced(self, error: CdcError) -> int | None:
         now = self._clock()

@@ -56,6 +56,13 @@ class SchemaRegistrar:
         log.info("schemas registered records=%d ids=%s", len(records), ",".join(map(str, ids)))
         return ids
 
+    def subjects(self) -> Sequence[str]:
+        """Returns the names of all subjects that the log has now."""
+        self._await_warm()
+        self._used_at = time.monotonic()
+        self._catch_up()
+        return self._view.subjects()
+
     def warm(self) -> None:
         """Reads the log before the first registration, on a thread of its own. An error is only logged; the first registration
         raises it again."""

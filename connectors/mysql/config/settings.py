@@ -21,9 +21,9 @@ from cdcworker.connectors.capture.config.table_keys import (
 )
 from cdcworker.connectors.capture.native.compiled import native_keys
 from cdcworker.connectors.config.common_keys import SOURCE_KEYS, TASKS_MAX
-from cdcworker.connectors.config.converters import converter_keys
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, between, matches, one_of
 from cdcworker.connectors.config.topic_creation import compacts, group_keys
+from cdcworker.connectors.converters.config import converter_keys
 from cdcworker.connectors.mysql.config.connection_keys import connection_checks, connection_keys, login_of
 from cdcworker.connectors.mysql.config.debezium_keys import ACCEPTED, NAMES, fixed_keys
 from cdcworker.connectors.mysql.errors import CAPTURE

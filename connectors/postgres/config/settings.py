@@ -23,7 +23,6 @@ from cdcworker.connectors.capture.config.table_share import TableShare
 from cdcworker.connectors.capture.native.compiled import native_keys
 from cdcworker.connectors.config.allowed_hosts import host_list
 from cdcworker.connectors.config.common_keys import SOURCE_KEYS, TASKS_MAX
-from cdcworker.connectors.config.converters import converter_keys
 from cdcworker.connectors.config.definition import (
     ConfigDef,
     ConfigKey,
@@ -36,6 +35,7 @@ from cdcworker.connectors.config.definition import (
     regex_list,
 )
 from cdcworker.connectors.config.topic_creation import compacts, group_keys
+from cdcworker.connectors.converters.config import converter_keys
 from cdcworker.connectors.postgres.config.debezium_keys import ACCEPTED, REFUSED
 from cdcworker.connectors.postgres.config.replica_identity_key import identities
 from cdcworker.connectors.postgres.config.slot_split import split_checks, split_keys

@@ -7,9 +7,12 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cdcworker.connectors.external_registry.schemas import OWN_IDS_FROM, FindsById
+from cdcworker.connectors.formats.format import SCHEMAS_MAX
 from cdcworker.connectors.sink_errors import DATA_LOST, KAFKA_DENIED, KAFKA_UNREACHABLE
+from cdcworker.connectors.transforms.bounded_cache import BoundedCache
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.log import SchemaLog
+from cdcworker.schemas.log import SchemaLog, StoredSchema
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -191,20 +194,33 @@ def refused(error: Any, doing: str, where: Mapping[str, str | int] | None = None
 
 
 class SchemaLogReader:
-    """The schema log as this sink has read it so far; `refresh` reads on to its end."""
+    """The schema log as this sink has read it so far; `refresh` reads on to its end. `registry` is an existing one that the
+    config names: its ids may be in the records too."""
 
-    def __init__(self, kafka: Mapping[str, str], topic: str) -> None:
+    def __init__(self, kafka: Mapping[str, str], topic: str, registry: FindsById | None = None) -> None:
+        self._registry = registry
+        self._asked: BoundedCache[int, StoredSchema] = BoundedCache(SCHEMAS_MAX)
         self._kafka = client_settings(kafka)
         self._topic = topic
         self._log = SchemaLog()
         self._consumer: Consumer | None = None
 
     def by_id(self, id: int) -> Mapping[str, Any] | None:
-        found = self._log.by_id(id)
+        found = self._of_registry(id) if id < OWN_IDS_FROM else None
+        found = found or self._log.by_id(id) or self._of_registry(id)
         if found is None:
             return None
         schema = found.schema
         return schema if isinstance(schema, dict) else None
+
+    def _of_registry(self, id: int) -> StoredSchema | None:
+        """Returns what the existing registry has. CdcError of kind `transient` where it does not answer."""
+        if self._registry is None:
+            return None
+        found = self._asked.get(id) or self._registry.by_id(id)
+        if found is not None:
+            self._asked[id] = found
+        return found
 
     def latest(self, subject: str) -> int | None:
         versions = self._log.versions(subject)

@@ -12,7 +12,7 @@ _KEY: Final = (
     r"(?<!primary)(?<!primary[._-])(?<!foreign)(?<!foreign[._-])(?<!mon)key(?!words?\b|space)(?!(?<![a-z]key)value)"
 )
 _AUTH: Final = r"auth(?!or(?!i[sz]ation)|enticate(?![a-z]))"
-NAMES: Final = rf"(?i){secret_names.WORDS}|jaas|{_KEY}|{_AUTH}|signature|sas[-._]?token|connection[-._]?string|cookie|session[-._]?id"
+NAMES: Final = rf"(?i){secret_names.WORDS}|jaas|{_KEY}|{_AUTH}|signature|sas[-._]?token|connection[-._]?string|cookie|session[-._]?id|truststore[-._]?certificates"
 """Of settings and options, in Java's form and Python's; Kafka's, JDBC's, S3's, Azure's and Google's among them. Spark looks
 for it in values too."""
 _NAMED: Final = (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.api.record_target import MessageBatch, RecordBatch, TargetPlace, TargetRecord, WrittenMessages
-from cdcworker.connectors.record_sink.errors import RECORD_UNREADABLE
+from cdcworker.connectors.formats.format import RECORD_UNREADABLE
 from cdcworker.connectors.targets.kafka.cluster import TargetCluster
 from cdcworker.connectors.targets.kafka.config import SERVERS
 from cdcworker.connectors.targets.kafka.producer import Copy

@@ -13,11 +13,18 @@ from cdcworker.schemas.format_encoder import FormatEncoder, make_encoder
 from cdcworker.schemas.log import SchemaLog, register_in_memory
 from cdcworker.schemas.patterns import compiled
 from cdcworker.schemas.placeholders import UNAVAILABLE
-from cdcworker.schemas.record_format import AddedField, FlatFormat, RecordFormat, RegexRoute, WireFormat
+from cdcworker.schemas.record_format import (
+    AddedField,
+    AvroFormat,
+    ConnectJsonFormat,
+    FlatFormat,
+    RecordFormat,
+    RegexRoute,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
-JSON, PLAIN = WireFormat(json=True), WireFormat(json=True, schemas=False)
+JSON, PLAIN = ConnectJsonFormat(), ConnectJsonFormat(schemas=False)
 
 
 def maker(kit, log=None, **options):
@@ -37,13 +44,13 @@ def refuse(registrations):
 
 
 def test_the_default_form_has_the_default_encoder(kit):
-    assert type(maker(kit)(WireFormat(), WireFormat())) is Encoder
-    assert type(maker(kit)(WireFormat(), WireFormat(), FlatFormat())) is FormatEncoder
+    assert type(maker(kit)(AvroFormat(), AvroFormat())) is Encoder
+    assert type(maker(kit)(AvroFormat(), AvroFormat(), FlatFormat())) is FormatEncoder
 
 
 def test_renamed_topics_leave_the_default_form(kit):
     """A source writes such records itself: the plan must have all that the one of the default encoder has."""
-    avro, routes = WireFormat(), (RegexRoute(compiled("shop.(.*)"), "to.$1"),)
+    avro, routes = AvroFormat(), (RegexRoute(compiled("shop.(.*)"), "to.$1"),)
     make = maker(kit)
     default, routed = make(avro, avro), make(avro, avro, routes=routes)
     assert (type(routed), routed.has_default_form) == (FormatEncoder, True)
@@ -147,7 +154,7 @@ def test_json_registers_nothing(kit):
 
 def test_keys_in_json_leave_avro_values_as_they_are(kit):
     log, changes = SchemaLog(), [kit.change("u", before=kit.ROW, after=kit.ROW), kit.change("d", before=kit.ROW)]
-    mixed = maker(kit, log)(PLAIN, WireFormat()).encode(changes)
+    mixed = maker(kit, log)(PLAIN, AvroFormat()).encode(changes)
     plain = kit.encoder(SchemaLog()).encode(changes)
     assert [record.value for record in mixed] == [record.value for record in plain]
     assert {record.key for record in mixed} == {b'{"id":7}'}
@@ -156,7 +163,7 @@ def test_keys_in_json_leave_avro_values_as_they_are(kit):
 
 def test_avro_keys_beside_json_values_are_registered_alone(kit):
     log = SchemaLog()
-    mixed = maker(kit, log)(WireFormat(), PLAIN).encode([kit.change("c", after=kit.ROW)])[0]
+    mixed = maker(kit, log)(AvroFormat(), PLAIN).encode([kit.change("c", after=kit.ROW)])[0]
     plain = kit.encoder(SchemaLog()).encode([kit.change("c", after=kit.ROW)])[0]
     assert (mixed.key, mixed.hash) == (plain.key, plain.hash)
     assert list(log.subjects()) == ["shop.public.orders-key"]
@@ -165,7 +172,7 @@ def test_avro_keys_beside_json_values_are_registered_alone(kit):
 def test_a_key_change_names_the_other_key_in_json(kit):
     gone = kit.change("d", before=kit.ROW, other_key=(8,))
     come = kit.change("c", after=(8, *kit.ROW[1:]), other_key=(7,))
-    records = maker(kit)(PLAIN, WireFormat()).encode([gone, come])
+    records = maker(kit)(PLAIN, AvroFormat()).encode([gone, come])
     assert [record.headers for record in records] == [
         [("__debezium.newkey", b'{"id":8}')], [("__debezium.newkey", b'{"id":8}')], [("__debezium.oldkey", b'{"id":7}')]
     ]  # fmt: skip
@@ -174,7 +181,7 @@ def test_a_key_change_names_the_other_key_in_json(kit):
 def test_a_header_has_the_other_key_without_a_schema_as_connects_converter_of_headers_writes_it(kit):
     """Connect's SimpleHeaderConverter would take the schema for a part of the key, which ends Debezium's JDBC sink."""
     gone = kit.change("d", before=kit.ROW, other_key=(8,))
-    record = maker(kit)(WireFormat(json=True), PLAIN).encode([gone])[0]
+    record = maker(kit)(ConnectJsonFormat(), PLAIN).encode([gone])[0]
     assert set(json.loads(record.key)) == {"schema", "payload"}
     assert record.headers == [("__debezium.newkey", b'{"id":8}')]
 
@@ -233,7 +240,7 @@ def test_logical_messages_keep_their_form(kit):
         assert found["payload"]["message"] == {"prefix": "p", "content": "aGk="}
         assert [field["field"] for field in found["schema"]["fields"]] == list(found["payload"])
     log = SchemaLog()
-    record = maker(kit, log)(PLAIN, WireFormat()).encode([kit.change("m", table, after=("p", b"hi"))])[0]
+    record = maker(kit, log)(PLAIN, AvroFormat()).encode([kit.change("m", table, after=("p", b"hi"))])[0]
     assert RecordDecoder(log).decode(record.value)["message"] == {"prefix": "p", "content": b"hi"}
 
 
@@ -309,7 +316,7 @@ def test_a_truncate_has_no_row_and_no_record(kit):
 def test_a_flat_row_in_avro_is_registered_and_decodes(kit):
     log = SchemaLog()
     flat = flat_of("rewrite", fields="op,snapshot,lsn")
-    encoder = maker(kit, log)(WireFormat(), WireFormat(), flat)
+    encoder = maker(kit, log)(AvroFormat(), AvroFormat(), flat)
     records = encoder.encode([kit.change("c", after=kit.ROW), kit.change("d", before=kit.ROW)])
     rows = [RecordDecoder(log).decode(record.value) for record in records]
     names = ("id", "quantity", "note", "price", "photo")
@@ -331,7 +338,7 @@ def test_a_field_that_is_not_there_is_refused(kit):
         assert caught.value.code == "schema.unknown_field"
 
 
-@pytest.mark.parametrize("value", [WireFormat(), PLAIN])
+@pytest.mark.parametrize("value", [AvroFormat(), PLAIN])
 def test_an_added_field_never_hides_a_column(kit, value):
     flat = FlatFormat(fields=(AddedField("", "op", "quantity"),))
     with pytest.raises(CdcError) as caught:
@@ -342,7 +349,7 @@ def test_an_added_field_never_hides_a_column(kit, value):
 def test_added_names_are_escaped_in_avro(kit):
     log = SchemaLog()
     flat = FlatFormat(fields=(AddedField("", "op", "cdc-op"),))
-    record = maker(kit, log)(WireFormat(), WireFormat(), flat).encode([kit.change("c", after=kit.ROW)])[0]
+    record = maker(kit, log)(AvroFormat(), AvroFormat(), flat).encode([kit.change("c", after=kit.ROW)])[0]
     assert list(RecordDecoder(log).decode(record.value).values())[-1] == "c"
 
 
@@ -358,7 +365,7 @@ def test_only_fields_of_the_envelope_can_be_named(text):
 def test_a_route_renames_what_it_matches_and_no_two_tables_share_a_topic(kit):
     route = RegexRoute(compiled(r"shop\.public\.(.*)"), "$1")
     log = SchemaLog()
-    encoder = maker(kit, log)(WireFormat(), WireFormat(), None, (route,))
+    encoder = maker(kit, log)(AvroFormat(), AvroFormat(), None, (route,))
     assert encoder.encode([kit.change("c", after=kit.ROW)])[0].topic == "orders"
     assert list(log.subjects()) == ["orders-key", "orders-value"]
     other = replace(kit.ORDERS, path=("sales", "orders"))
@@ -380,7 +387,7 @@ def shared(kit, log, wire=PLAIN):
     )
 
 
-@pytest.mark.parametrize("wire", [PLAIN, WireFormat()], ids=["json", "avro"])
+@pytest.mark.parametrize("wire", [PLAIN, AvroFormat()], ids=["json", "avro"])
 def test_tables_of_the_same_columns_share_a_topic_where_truncates_are_left_out(kit, wire):
     log = SchemaLog()
     encoder, other = shared(kit, log, wire), replace(kit.ORDERS, path=("sales", "orders"), table_id=77)
@@ -390,9 +397,9 @@ def test_tables_of_the_same_columns_share_a_topic_where_truncates_are_left_out(k
     # They take turns without a new schema for each turn.
     assert encoder.version == 2
     assert encoder.path_of("all") == ()
-    assert len({record.key for record in records}) == (1 if wire.json else 2)
+    assert len({record.key for record in records}) == (1 if wire == PLAIN else 2)
     assert len({record.hash for record in records}) == 1
-    if not wire.json:
+    if wire != PLAIN:
         assert [len(log.versions(subject)) for subject in sorted(log.subjects())] == [2, 2]
 
 

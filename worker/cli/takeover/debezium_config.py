@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from cdcworker.connectors.formats.registry_keys import URL
 from cdcworker.worker.cli.takeover.taken_config import CONVERTERS, KeyFinding, TakenConfig, inherited
 
 POSTGRES: Final = "io.debezium.connector.postgresql.PostgresConnector"
@@ -56,10 +57,14 @@ def _refusals_and_notes(config: Mapping[str, str], converted: Mapping[str, str])
             yield KeyFinding(
                 key, "refused", "is not in the config: name the file of Kafka Connect's worker with --worker-config"
             )
-    if any(_AVRO in converted.get(key, "").lower() for key in CONVERTERS) and converted.get(PREFIX) == config.get(
-        PREFIX
-    ):
-        text = "Avro records carry ids of another schema registry: give --topic-prefix, or let readers consume the old topics to their end first"
+    foreign = [
+        key for key in CONVERTERS if _AVRO in converted.get(key, "").lower() and not converted.get(f"{key}.{URL}")
+    ]
+    if foreign and converted.get(PREFIX) == config.get(PREFIX):
+        text = (
+            "Avro records carry ids of another schema registry: name it by schema.registry.url of both converters, give"
+            " --topic-prefix, or let readers consume the old topics to their end first"
+        )
         yield KeyFinding("value.converter", "note", text)
     if kind != POSTGRES:
         return

@@ -72,7 +72,8 @@ def _version(
 
 def columns_of(stored: StoredSchema | None) -> dict[str, str]:
     """Returns the columns of a key, or of the rows in an envelope, with their types as text."""
-    schema = stored.schema if stored else None
+    # Of other types than Avro the text alone is known.
+    schema = stored.schema if stored and stored.type == "AVRO" else None
     if not isinstance(schema, Mapping):
         return {}
     record = _row(schema) or schema

@@ -7,7 +7,8 @@ from importlib.metadata import version
 from typing import Any, Protocol
 
 from cdcworker.connectors.config.definition import MASK, ConfigDef
-from cdcworker.connectors.config.installed_plugins import RefusedPlugin
+from cdcworker.connectors.config.installed_plugins import InstalledPlugin, RefusedPlugin
+from cdcworker.connectors.converters import config as converters
 from cdcworker.connectors.registry.plugin import Plugin
 from cdcworker.connectors.transform_chain.config import PLUGINS
 from cdcworker.connectors.transform_chain.plugin_parts import PARTS, part_of
@@ -57,15 +58,22 @@ async def list_plugins(api: ApiContext, request: Request) -> Response:
         for name in (plugin.name, *(alias for alias in plugin.aliases if "." in alias))
     ]
     if not flag(request.query_params, "connectorsOnly", default=True):
-        found += [(part.name, part.kind, PLUGINS.sources.get(part.name, own)) for part in PARTS]
+        found += [(part.name, part.kind, _source(part.name) or own) for part in PARTS]
     shown: list[dict[str, Any]] = [
         {"class": name, "type": kind, "version": of.version}
         | ({"distribution": of.distribution} if wants_details(request) else {})
         for name, kind, of in found
     ]
     if wants_details(request):
-        shown += [_refused_json(plugin) for plugin in (*api.catalog.refused(), *PLUGINS.refused)]
+        shown += [
+            _refused_json(plugin) for plugin in (*api.catalog.refused(), *PLUGINS.refused, *converters.PLUGINS.refused)
+        ]
     return JSONResponse(shown)
+
+
+def _source(name: str) -> InstalledPlugin | None:
+    """Returns where a transform or a converter is from; None: from the product."""
+    return PLUGINS.sources.get(name) or converters.PLUGINS.sources.get(name)
 
 
 def _refused_json(plugin: RefusedPlugin) -> dict[str, Any]:
@@ -82,7 +90,7 @@ async def plugin_config(api: ApiContext, request: Request) -> Response:
     name = request.path_params["plugin"]
     part = part_of(name)
     plugin = None if part else _plugin(api, name)
-    origin = plugin.origin if plugin else PLUGINS.sources.get(name)
+    origin = plugin.origin if plugin else _source(name)
     requested, own = request.query_params.get("version", LATEST), origin.version if origin else version(OWN)
     if requested not in (LATEST, own):
         wanted = f"matches the version range [{requested},{requested}], available versions: [{own}]"

@@ -23,7 +23,7 @@ from cdcworker.schemas.change import OutRecord
 from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.format_encoder import make_encoder
 from cdcworker.schemas.log import SchemaLog, register_in_memory
-from cdcworker.schemas.record_format import RecordFormat, WireFormat
+from cdcworker.schemas.record_format import ConnectJsonFormat, RecordFormat
 from cdcworker.worker.java.runtime import find_java
 from cdcworker.worker.schema_registry.api import routes
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
@@ -169,7 +169,7 @@ def matrix(register) -> Iterator[tuple[str, Stream, list[bytes]]]:
         for required in (False, True):
             stream = Stream(columns(required=required, defaults=True), modes)
             if register is None:
-                stream = replace(stream, form=RecordFormat(WireFormat(json=True), WireFormat(json=True)))
+                stream = replace(stream, form=RecordFormat(ConnectJsonFormat(), ConnectJsonFormat()))
             else:
                 stream.encoder = make_encoder(stream.form, "shop", register)
             yield f"{mode} {required}", stream, stream.values(*placeholders(stream), *extremes(stream))
@@ -191,7 +191,7 @@ def nan_keys(register) -> Iterator[tuple[int, OutRecord]]:
         key = MatrixColumn("c", TYPES_BY_NAME["numeric"], (precision << 16 | scale) + 4, True, in_key=True)
         stream = Stream([key])
         if register is None:
-            stream = replace(stream, form=RecordFormat(WireFormat(json=True), WireFormat(json=True)))
+            stream = replace(stream, form=RecordFormat(ConnectJsonFormat(), ConnectJsonFormat()))
         else:
             stream.encoder = make_encoder(stream.form, f"shop{precision}", register)
         for text in ("NaN", format(Decimal((0, (9,) * precision, -scale)), "f")):

@@ -5,7 +5,7 @@ import itertools
 import pytest
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.format_encoder import make_encoder
-from cdcworker.schemas.record_format import FlatFormat, RecordFormat, WireFormat
+from cdcworker.schemas.record_format import ConnectJsonFormat, FlatFormat, RecordFormat
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -282,9 +282,9 @@ def test_a_header_that_holds_no_key_is_named_by_its_place():
 @pytest.mark.parametrize(
     ("form", "says"),
     [
-        (RecordFormat(value=WireFormat(json=True)), "the values of the topic are JSON"),
-        (RecordFormat(value=WireFormat(json=True, schemas=False)), "the values of the topic are JSON"),
-        (RecordFormat(key=WireFormat(json=True)), "the keys of the topic are JSON"),
+        (RecordFormat(value=ConnectJsonFormat()), "the values of the topic are JSON"),
+        (RecordFormat(value=ConnectJsonFormat(schemas=False)), "the values of the topic are JSON"),
+        (RecordFormat(key=ConnectJsonFormat()), "the keys of the topic are JSON"),
         (RecordFormat(flat=FlatFormat()), "rows without Debezium's envelope"),
     ],
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from cdcworker.connectors.record_sink.converters import AvroReader, JsonReader
+from cdcworker.connectors.formats.avro import AvroReader
+from cdcworker.connectors.formats.connect_json import JsonReader
 from cdcworker.connectors.record_sink.json_values import JsonValues
 from cdcworker.connectors.record_sink.unwrap import Unwrap, options_of
 from cdcworker.connectors.transforms.data import ConnectRecord, DataError
@@ -142,3 +143,28 @@ def test_an_envelope_without_a_row_is_a_data_error():
 def test_what_is_no_envelope_passes():
     record = ConnectRecord("t", None, None, None, {"a": 1})
     assert Unwrap(options_of({}, "u.")).apply(record) is record
+
+
+def test_numbers_with_fractions_are_what_their_schema_says():
+    reader = JsonReader(schemas=True)
+
+    def read(kind: dict, payload: str):
+        return reader.read(json.dumps({"schema": kind}).encode()[:-1] + f', "payload": {payload}}}'.encode())
+
+    assert read(None, '{"n": 1.5}').value == {"n": 1.5}
+    assert type(read(None, "1.5").value) is float
+    assert type(read({"type": "double", "default": 0.5}, "1.5").value) is float
+    assert type(read({"type": "double", "default": 0.5}, "1.5").schema.default) is float
+    assert (read({"type": "int64"}, "5.0").value, type(read({"type": "int64"}, "5e0").value)) == (5, int)
+    decimal = {
+        "type": "bytes",
+        "name": "org.apache.kafka.connect.data.Decimal",
+        "version": 1,
+        "parameters": {"scale": "20"},
+    }
+    exact = read(decimal, "0.12345678901234567890").value
+    assert int.from_bytes(exact, "big") == 12345678901234567890
+    for kind, payload in (("int64", "5.5"), ("int64", "true"), ("string", "5"), ("boolean", "1")):
+        with pytest.raises(CdcError) as caught:
+            read({"type": kind}, payload)
+        assert caught.value.code == "sink.record_unreadable"

@@ -19,9 +19,12 @@ from cdcworker.connectors.record_sink.progress import LETTER_BYTES_MAX, Done, Pr
 from cdcworker.connectors.topic_reader import READ_FAILED
 from cdcworker.connectors.transform_chain.chain import TransformChain
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.record_format import WireFormat
 
-JSON = WireFormat(json=True, schemas=False)
+JSON = {
+    f"{side}.converter{name}": value
+    for side in ("key", "value")
+    for name, value in (("", "json"), (".schemas.enable", "false"))
+}
 WAIT_S = 30.0
 
 
@@ -83,7 +86,7 @@ class World:
         self.target, self.progress, self.ownership = target, Progress(), Ownership()
         self.ownership.proven(1e18)
         given = {"backoff_s": 0.001, "backoff_max_s": 0.002, "lanes": 1, "letters_topic": "dead", **settings}
-        reader = converted(JSON, JSON, None)  # type: ignore[arg-type]  # JSON needs no schemas
+        reader = converted(JSON, None)  # type: ignore[arg-type]  # JSON needs no schemas
         form = LetterForm("c", 0, True, "C")
         parts = LaneParts(
             target, reader, TransformChain(()), EngineSettings(**given), form, self.ownership, self.progress

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cdcworker.connectors.config.installed_plugins import CONVERTERS, VARIABLE, installed, plugins_of, problem_of_names
+from cdcworker.connectors.config.installed_plugins import VARIABLE, installed, plugins_of, problem_of_names
 from cdcworker.connectors.registry import names as registry
 from cdcworker.connectors.registry.installed import connectors_of, of_this_process
 from cdcworker.connectors.registry.names import lookup
@@ -91,11 +91,9 @@ def test_of_two_with_one_name_the_second_is_refused(folder):
 
 def test_what_is_not_there_or_declares_nothing_is_told(folder):
     made.installed(folder, "no-plugin", "", {"console_scripts": {"x": "plugin"}})
-    made.installed(folder, "a-converter", "", {CONVERTERS: {"x": "plugin"}})
-    told = why("never-installed", "no-plugin", "a-converter")
+    told = why("never-installed", "no-plugin")
     assert told["never-installed", ""] == "never-installed is not installed"
     assert "declares no plugin" in told["no-plugin", ""]
-    assert "cannot be plugins yet" in told["a-converter", "x"]
 
 
 @pytest.mark.parametrize("text", ["[cdcworker.connectors]\nno value\n", "[cdcworker.connectors]\nx = not a name!\n"])

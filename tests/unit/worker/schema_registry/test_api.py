@@ -6,6 +6,7 @@ import threading
 import httpx
 import pytest
 import uvicorn
+from cdcworker.connectors.converters.config import reader_of, wire_of
 from cdcworker.schemas import avro
 from cdcworker.schemas.change import Change, Column, Position, Table
 from cdcworker.schemas.encode import Encoder
@@ -15,6 +16,8 @@ from cdcworker.worker.schema_registry.api import BODY_BYTES_MAX, MEDIA_TYPE, rou
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+
+from tests.unit.connectors.formats.contract import VALUES, row_kind, rows
 
 SOURCE = {"type": "record", "name": "Source", "namespace": "io.x", "fields": [{"name": "lsn", "type": "long"}]}
 TABLE = Table(
@@ -138,7 +141,7 @@ def test_subjects_and_versions_are_listed(client):
     assert client("GET", "/subjects?subjectPrefix=shop.public.orders-v").json() == [VALUE]
     assert client("GET", "/subjects?offset=1&limit=1").json() == [VALUE]
     assert client("GET", f"/subjects/{VALUE}/versions").json() == [1]
-    assert client("GET", "/schemas/types").json() == ["AVRO"]
+    assert client("GET", "/schemas/types").json() == ["AVRO", "JSON", "PROTOBUF"]
     assert client("GET", "/contexts").json() == ["."]
     listed = client("GET", "/schemas?subjectPrefix=shop&latestOnly=true").json()
     assert [(item["subject"], item["version"]) for item in listed] == [(KEY, 1), (VALUE, 1)]
@@ -256,10 +259,35 @@ def test_without_callbacks_writing_is_refused_and_says_so(reader, world):
     assert known.status_code == 200
 
 
+PROTO = 'syntax = "proto3";\n\nmessage A {\n  int32 n = 1;\n}\n'
+JSON_SCHEMA = '{"type":"object","properties":{"n":{"type":"integer"}}}'
+
+
+@pytest.mark.parametrize(("type", "text"), [("PROTOBUF", PROTO), ("JSON", JSON_SCHEMA)])
+def test_a_schema_of_another_type_is_registered_and_served_with_its_type(client, type, text):
+    body = {"schema": text, "schemaType": type}
+    made = client("POST", "/subjects/other-value/versions", body).json()
+    assert (made["schemaType"], made["schema"], made["version"]) == (type, text, 1)
+    by_id = client("GET", f"/schemas/ids/{made['id']}").json()
+    assert (by_id["schemaType"], by_id["schema"]) == (type, text)
+    assert client("POST", "/subjects/other-value", body).json()["id"] == made["id"]
+    assert client("GET", "/subjects/other-value/versions/1").json()["schemaType"] == type
+    assert client("GET", f"/schemas/guids/{made['guid']}").json()["schemaType"] == type
+    bare = client("GET", f"/schemas/ids/{made['id']}/schema")
+    assert bare.text == text if type == "PROTOBUF" else bare.json() == json.loads(text)
+    # The same text is another schema as another type, and compatibility is judged of Avro only.
+    assert client("POST", "/subjects/other-value", asks(RECORD)).status_code == 404
+    client("PUT", "/config/other-value", {"compatibility": "BACKWARD"})
+    assert client.refused("POST", "/subjects/other-value/versions", asks(RECORD)) == (422, 42201)
+
+
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [
         ({}, 422, 42201),
+        ({"schema": "message A { group", "schemaType": "PROTOBUF"}, 422, 42201),
+        ({"schema": "[1]", "schemaType": "JSON"}, 422, 42201),
+        ({"schema": "{}", "schemaType": "THRIFT"}, 422, 42201),
         ({"schema": ""}, 422, 42201),
         ({"schema": "{"}, 422, 42201),
         ({"schema": '{"type":"record"}'}, 422, 42201),
@@ -383,3 +411,33 @@ def test_confluents_serializer_writes_what_our_reader_reads(confluent, world):
 )
 def test_an_endless_number_is_refused(client, path):
     assert client("GET", path).status_code in (404, 422)
+
+
+def test_confluents_json_readers_and_writers_take_our_json_schema(confluent, world):
+    from confluent_kafka.schema_registry import Schema
+    from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    config = {"value.converter": "json_schema", "value.converter.decimal.format": "NUMERIC"}
+    kind = row_kind(*VALUES)
+    writer = wire_of(config, "value").writer(kind)
+    writer.bind(confluent.register_schema("rows-value", Schema(writer.schema.text, "JSON")))
+    context = SerializationContext("rows", MessageField.VALUE)
+    decode = JSONDeserializer(None, schema_registry_client=confluent)
+
+    class Finds:
+        def stored(self, id):
+            return world.log.by_id(id)
+
+    reader = reader_of(config, "value", Finds())
+    for row in [*rows(), dict.fromkeys(VALUES)]:
+        data = writer.wrap(writer.body(row))
+        told = decode(data, context)  # it judges the value by the schema
+        assert told["string"] == row["string"]
+        assert reader.read(data).value == row
+    encode = JSONSerializer(writer.schema.text, confluent)
+    assert reader.read(encode({"int32": 5, "string": "a"}, context)).value == {
+        **dict.fromkeys(VALUES),
+        "int32": 5,
+        "string": "a",
+    }

@@ -486,6 +486,25 @@ def test_tries_in_a_row_are_told_until_one_succeeds(make_world, step):
     assert not any(told[len(tries) :])
 
 
+def test_a_registry_that_is_away_is_waited_for_in_place_and_ever_longer(make_world):
+    """Although each session commits its start before it needs a schema."""
+    world = make_world((1, 2), idle=True)
+    waits, wait = [], world.control.wait
+
+    def waited(seconds, *args):
+        waits.append(seconds)
+        return wait(seconds, *args)
+
+    world.control.wait = waited
+    for number in range(1, 2 * RETRIES_MAX):
+        world.fail("poll", number, "registry.unavailable")
+    assert world.run() == 0
+    tries = waits[: 2 * RETRIES_MAX - 1]
+    assert max(tries[:2]) < 1 < min(tries[RETRIES_MAX:])
+    assert max(tries) <= 5
+    assert len(world.broker.data()) == 3
+
+
 @pytest.mark.parametrize("step", ["open", "position"])
 def test_starts_that_take_long_and_fail_again_and_again_end_in_a_failure_too(make_world, step):
     world = make_world((1,))

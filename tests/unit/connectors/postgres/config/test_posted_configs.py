@@ -9,10 +9,10 @@ from cdcworker.connectors.postgres.source.connector import PostgresSource
 from cdcworker.connectors.registry import names as registry
 from cdcworker.connectors.transform_chain.config import format_of
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.record_format import AddedField, FlatFormat, RecordFormat, WireFormat
+from cdcworker.schemas.record_format import AddedField, ConnectJsonFormat, FlatFormat, RecordFormat
 
 FILES = {path.stem: path for path in sorted((Path(__file__).parent / "data").glob("*.json"))}
-JSON, PLAIN = WireFormat(json=True), WireFormat(json=True, schemas=False)
+JSON, PLAIN = ConnectJsonFormat(), ConnectJsonFormat(schemas=False)
 
 
 def posted(name: str) -> dict[str, str]:
@@ -36,7 +36,7 @@ FORMS = {
     "msk_apicurio": RecordFormat(
         flat=FlatFormat("rewrite", True, added("name", "op", "db", "table", "schema", "lsn", "source.ts_ms"))
     ),
-    "compose_tuned": RecordFormat(JSON, WireFormat(json=True, schemas=False, numeric=True)),
+    "compose_tuned": RecordFormat(JSON, ConnectJsonFormat(schemas=False, numeric=True)),
     "helm_signals": RecordFormat(
         value=JSON, flat=FlatFormat("tombstone", False, added("op:operation", "source.commit_lsn", prefix="cdc_"))
     ),
@@ -111,7 +111,7 @@ def test_older_and_newer_settings_of_deletions_are_understood(mode, old, tombsto
         (
             "key.converter",
             "org.apache.kafka.connect.storage.StringConverter",
-            "not available; expects org.apache.kafka",
+            "put org.apache.kafka.connect.transforms.ExtractField$Key before it",
         ),
         ("value.converter", "org.apache.kafka.connect.converters.ByteArrayConverter", "a row is a record with fields"),
         (
@@ -131,7 +131,7 @@ def test_older_and_newer_settings_of_deletions_are_understood(mode, old, tombsto
             "org.apache.kafka.connect.json.JsonConvertor",
             "did you mean org.apache.kafka.connect.json.Json",
         ),
-        ("value.converter", "io.confluent.connect.protobuf.ProtobufConverter", "not available"),
+        ("value.converter", "com.example.Converter", "not available"),
         ("value.converter.schema.enable", "false", "did you mean value.converter.schemas.enable"),
         ("value.converter.schemas.enable", "no", "Expected value to be either true or false"),
         ("value.converter.decimal.format", "TEXT", "BASE64"),

@@ -23,7 +23,7 @@ from cdcworker.schemas.decode import RecordDecoder
 from cdcworker.schemas.envelope import change_value
 from cdcworker.schemas.format_encoder import make_encoder
 from cdcworker.schemas.log import SchemaLog, register_in_memory
-from cdcworker.schemas.record_format import RecordFormat, WireFormat
+from cdcworker.schemas.record_format import ConnectJsonFormat, RecordFormat
 
 from tests.conftest import unless_built
 
@@ -120,7 +120,7 @@ def encoded(change: Change, form: RecordFormat) -> tuple[SchemaLog, list]:
     return log, make_encoder(form, "shop", register_in_memory(log)).encode([change])
 
 
-@pytest.mark.parametrize("form", [RecordFormat(), RecordFormat(key=WireFormat(json=True, schemas=False))])
+@pytest.mark.parametrize("form", [RecordFormat(), RecordFormat(key=ConnectJsonFormat(schemas=False))])
 def test_both_kinds_are_written_without_an_envelope_under_debeziums_names(form):
     changes = numbered()
     for data in MESSAGES[:12]:
@@ -140,7 +140,7 @@ def test_both_kinds_are_written_without_an_envelope_under_debeziums_names(form):
         assert decode(record.value) == change_value(change)
         schema = log.by_id(unframe(record.value)[0]).schema
         assert schema["connect.name"] == f"io.debezium.connector.common.{name}"
-        assert (json.loads(record.key) if form.key.json else decode(record.key)) == key
+        assert (json.loads(record.key) if isinstance(form.key, ConnectJsonFormat) else decode(record.key)) == key
     assert change_value(beat) == {"ts_ms": 17}
 
 
@@ -148,7 +148,7 @@ def test_they_have_a_form_in_json_too():
     changes = numbered()
     for data in MESSAGES[:12]:
         changes.feed(data)
-    _, (record,) = encoded(changes.out[-1], RecordFormat(WireFormat(json=True), WireFormat(json=True)))
+    _, (record,) = encoded(changes.out[-1], RecordFormat(ConnectJsonFormat(), ConnectJsonFormat()))
     value = json.loads(record.value)
     assert value["payload"] == change_value(changes.out[-1])
     assert value["schema"]["name"] == "io.debezium.connector.common.TransactionMetadataValue"

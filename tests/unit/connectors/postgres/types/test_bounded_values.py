@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 from cdcworker.connectors.postgres.types.mapping import HandlingModes
-from cdcworker.schemas.record_format import RecordFormat, WireFormat
+from cdcworker.schemas.record_format import ConnectJsonFormat, RecordFormat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,7 +44,7 @@ def test_extremes_of_every_type_are_values_of_what_it_means(mode, required):
 @ALL_MODES
 @MATRIX
 def test_connects_json_of_extremes_is_read_by_its_own_schema(mode, required):
-    stream = Stream(columns(required=required), MODES[mode], RecordFormat(WireFormat(json=True), WireFormat(json=True)))
+    stream = Stream(columns(required=required), MODES[mode], RecordFormat(ConnectJsonFormat(), ConnectJsonFormat()))
     assert len([read_connect(value) for value in stream.values(*extremes(stream))]) == len(MOMENTS)
 
 

@@ -14,7 +14,7 @@ from cdcworker.connectors.postgres.server.catalog import ColumnInfo, TableInfo, 
 from cdcworker.connectors.postgres.types import text_values
 from cdcworker.connectors.postgres.types.mapping import HandlingModes, PgType, TypeRegistry, map_type
 from cdcworker.schemas.envelope import column_field
-from cdcworker.schemas.record_format import RecordFormat, WireFormat
+from cdcworker.schemas.record_format import ConnectJsonFormat, RecordFormat
 
 from .. import messages as m
 from ..oracle import needs_native
@@ -87,7 +87,7 @@ def rows() -> tuple[list[bytes], list[dict[str, str]]]:
 
 def test_a_key_in_json_has_debeziums_bytes():
     inserts, expected = rows()
-    plain = WireFormat(json=True, schemas=False)
+    plain = ConnectJsonFormat(schemas=False)
     stream = keyed(form=RecordFormat(plain, plain))
     made = [record.key for record in stream.encoder.encode(stream.changes(*inserts))]
     assert made == [json.dumps(key, separators=(",", ":")).encode() for key in expected]

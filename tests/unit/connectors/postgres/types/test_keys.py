@@ -23,7 +23,7 @@ from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.envelope import former_key_schemas, key_schema
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.log import Registration, RegistrationMeta, SchemaLog, register_in_memory
-from cdcworker.schemas.record_format import FlatFormat, RecordFormat, WireFormat
+from cdcworker.schemas.record_format import ConnectJsonFormat, FlatFormat, RecordFormat
 
 from .. import messages as m
 from ..oracle import needs_native
@@ -42,7 +42,7 @@ from ..type_matrix import (
     registered,
 )
 
-JSON = RecordFormat(WireFormat(json=True), WireFormat(json=True))
+JSON = RecordFormat(ConnectJsonFormat(), ConnectJsonFormat())
 FORMS = {"envelope": RecordFormat(), "flat": RecordFormat(flat=FlatFormat(deletes="rewrite")), "json": JSON}
 DEFAULTS = pytest.mark.parametrize("mode", ["default", pytest.param("text", marks=pytest.mark.long)])
 
@@ -197,7 +197,7 @@ def test_readers_take_nan_in_a_key_and_it_stays_apart(precision: int, scale: int
 
 
 def test_nan_in_a_key_of_numbers_in_json_is_no_other_key() -> None:
-    stream = Stream(keyed("numeric", (8 << 16 | 3) + 4), form=replace(JSON, key=WireFormat(json=True, numeric=True)))
+    stream = Stream(keyed("numeric", (8 << 16 | 3) + 4), form=replace(JSON, key=ConnectJsonFormat(numeric=True)))
     records = stream.records(*(m.insert(1, b"1", text) for text in (b"NaN", b"0.000", b"99999.999")))
     assert [json.loads(record.key or b"")["payload"]["c"] for record in records] == [100_000, 0, 99_999.999]
 

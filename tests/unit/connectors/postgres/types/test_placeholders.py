@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from cdcworker.schemas.decode import decode
 from cdcworker.schemas.placeholders import UNAVAILABLE, unavailable_value, zero_value
-from cdcworker.schemas.record_format import FlatFormat, RecordFormat, WireFormat
+from cdcworker.schemas.record_format import ConnectJsonFormat, FlatFormat, RecordFormat
 
 from ..oracle import needs_native
 from ..stock_readers import means, read_avro, read_connect
@@ -50,7 +50,7 @@ def test_the_native_core_writes_the_same_for_unsent_values_of_every_type(mode, r
 @MATRIX
 @pytest.mark.parametrize("flat", [None, FlatFormat(deletes="rewrite")], ids=["envelope", "flat"])
 def test_connects_json_of_unsent_values_is_read_by_its_own_schema(mode, required, flat):
-    form = RecordFormat(WireFormat(json=True), WireFormat(json=True), flat)
+    form = RecordFormat(ConnectJsonFormat(), ConnectJsonFormat(), flat)
     stream = Stream(columns(required=required), MODES[mode], form)
     for value in stream.values(*placeholders(stream)):
         read = read_connect(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cdcworker.connectors.postgres.types.mapping import HandlingModes
-from cdcworker.schemas.record_format import FlatFormat, RecordFormat, WireFormat
+from cdcworker.schemas.record_format import ConnectJsonFormat, FlatFormat, RecordFormat
 
 from .. import messages as m
 from ..stock_readers import read_avro, read_connect
@@ -12,7 +12,7 @@ from ..strict_avro import StrictParser
 from ..type_matrix import MODES, SPECIAL, MatrixColumn, Stream, columns, schemas
 
 MATRIX = dict(schemas())
-JSON = RecordFormat(WireFormat(json=True), WireFormat(json=True))
+JSON = RecordFormat(ConnectJsonFormat(), ConnectJsonFormat())
 
 
 @pytest.mark.parametrize("name", MATRIX)
@@ -47,7 +47,7 @@ def test_a_list_without_values_is_a_default(text):
 @pytest.mark.parametrize("required", [False, True], ids=["optional", "required"])
 @pytest.mark.parametrize("flat", [None, FlatFormat(deletes="rewrite")], ids=["envelope", "flat"])
 def test_connect_takes_the_schema_of_every_type_with_a_default(mode, required, flat):
-    form = RecordFormat(WireFormat(json=True), WireFormat(json=True), flat)
+    form = RecordFormat(ConnectJsonFormat(), ConnectJsonFormat(), flat)
     stream = Stream(columns(required=required, defaults=True), MODES[mode], form)
     for value in stream.values(m.delete(1, [b"1", *[None] * (len(stream.columns) - 1)])):
         assert read_connect(value) is not None

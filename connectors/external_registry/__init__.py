@@ -1,0 +1,1 @@
+"""How are schemas registered in an existing schema registry of Confluent's kind, and found there?"""

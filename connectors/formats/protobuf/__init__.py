@@ -1,0 +1,1 @@
+"""How are records written and read as Protocol Buffers, with the schemas of Confluent's ProtobufConverter?"""
