@@ -87,8 +87,8 @@ $(REDIS)/.installed: locks/redis.txt $(STAMP)
 	  && touch $@ || echo "A server of Redis cannot be had here: its tests are skipped" >&2
 
 # The hashes of the packages are in its lock. Nothing is installed: they are unpacked into the folder.
-$(RABBITMQ)/.installed: locks/rabbitmq.json tests/debian_packages.py $(STAMP)
-	@$(BIN)/python tests/debian_packages.py $< $(RABBITMQ) \
+$(RABBITMQ)/.installed: locks/rabbitmq.json tests/queue_servers/debian_packages.py $(STAMP)
+	@$(BIN)/python tests/queue_servers/debian_packages.py $< $(RABBITMQ) \
 	  && touch $@ || echo "A server of RabbitMQ cannot be had here: its tests are skipped" >&2
 
 # Confluent's AvroConverter with all that it needs (200 MB), for the long tier.
