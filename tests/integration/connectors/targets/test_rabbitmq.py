@@ -82,7 +82,7 @@ def test_a_server_that_is_short_of_memory_is_waited_for_and_gets_little_twice(ka
     topics = Topics(kafka)
     workload = Workload(topics, seed())
     workload.run(50)
-    config = receiver.config | QUICK | {"rabbitmq.publish.ack.timeout": "300", "max.in.flight.batches": "1"}
+    config = receiver.config | QUICK | {"rabbitmq.publish.ack.timeout": "1000", "max.in.flight.batches": "1"}
     task = TaskProcess(topics, config, (1, 0), tmp_path)
     try:
         holds(receiver, workload, task)
@@ -95,8 +95,9 @@ def test_a_server_that_is_short_of_memory_is_waited_for_and_gets_little_twice(ka
             rabbitmq.alarm(on=False)
         holds(receiver, workload, task)
         tries = task.log.read_text().count("target does not take a batch")
-        # Of a connection that is blocked the server has the first message; one that stood there before may have sent 40.
-        assert receiver.ledger.twice <= 40 + tries
+        # A connection that is blocked from the first has sent one message. One that was there before, and one on which the server is slow
+        # just afterwards, may have sent a batch of 40.
+        assert receiver.ledger.twice <= 80 + tries
         task.stop()
     finally:
         task.kill()

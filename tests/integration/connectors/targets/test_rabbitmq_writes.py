@@ -267,7 +267,7 @@ def test_a_write_is_broken_off_from_another_thread(rabbitmq, opened, name):
 
 
 def test_a_server_that_takes_nothing_now_is_told_and_keeps_one_message(rabbitmq, opened, name):
-    target = opened(rabbitmq.config(name, publish_ack_timeout="300"))
+    target = opened(rabbitmq.config(name, publish_ack_timeout="1000"))
     target.write(batch(record(1, 1)))
     target.close()
     rabbitmq.alarm(on=True)
