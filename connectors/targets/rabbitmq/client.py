@@ -45,6 +45,7 @@ class RabbitClient:
         self._publishing = PublishSettings(
             config["rabbitmq.publish.pending.max"],
             config["rabbitmq.unroutable"] != IGNORED,
+            config["rabbitmq.unroutable"] == RETRIED,
             config["rabbitmq.publish.ack.timeout"] / 1000,
         )
         self._heartbeat_s = config["rabbitmq.requested.heartbeat.seconds"]
@@ -85,7 +86,7 @@ class RabbitClient:
         self._drop()
 
     def _judge(self, confirms: Confirms) -> None:
-        if confirms.not_taken:
+        if confirms.not_taken and not (confirms.unroutable and self._publishing.retries_unroutable):
             text = (
                 f"RabbitMQ has not taken {confirms.not_taken} messages (basic.nack): a queue is full, or cannot write"
             )

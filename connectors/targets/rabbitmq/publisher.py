@@ -26,6 +26,7 @@ ROUTES_MAX: Final = 1_024
 class PublishSettings(NamedTuple):
     pending_max: int
     mandatory: bool
+    retries_unroutable: bool
     answer_s: float
     """How long the next answer may take."""
 
@@ -40,7 +41,7 @@ class Publisher:
         self._transport = connection.transport
         self._poll = select.poll()
         self._poll.register(self._transport.sock, select.POLLIN | select.POLLOUT)
-        self._confirms = Confirms(set())
+        self._confirms = Confirms(set(), retries_unroutable=settings.retries_unroutable)
         self._routes: dict[tuple[str, str], bytes] = {}
         self._is_proven = self.is_blocked = False
         self._answered_at = 0.0
@@ -65,6 +66,8 @@ class Publisher:
             while len(confirms) >= (most if self._is_proven else 1) or confirms.holds(message.order):
                 self._flush()
                 self._await()
+            if confirms.holds_back(message):
+                continue
             self._send(message)
             if len(self._transport.gathered) >= FLUSH_BYTES:
                 self._flush()

@@ -191,6 +191,25 @@ def test_confirms_count_single_messages_and_all_up_to_one():
     assert (confirms.not_taken, confirms.unroutable, len(confirms)) == (0, [], 0)
 
 
+def test_a_message_waits_for_one_of_its_key_and_comes_again_with_one_that_was_not_taken():
+    confirms = Confirms(set())
+    for number in (1, 2):
+        confirms.sent(message(number, number))
+    confirms.refused(1, multiple=False)
+    confirms.confirmed(2, multiple=False)
+    assert [confirms.holds(order) for order in (1, 2, None)] == [False, False, False]
+    assert [confirms.holds_back(message(3, order)) for order in (1, 2, None)] == [True, False, False]
+    assert confirms.not_taken == 2
+    confirms.begin(set())
+    assert not confirms.holds_back(message(4, 1))
+    for retries in (False, True):
+        confirms = Confirms(set(), retries_unroutable=retries)
+        confirms.sent(message(1, 1))
+        confirms.returned("m1")
+        confirms.confirmed(1, multiple=False)
+        assert confirms.holds_back(message(2, 1)) is retries
+
+
 TOPOLOGY = topology_of(parsed())
 DECLARE = (40, 10)
 
