@@ -115,6 +115,7 @@ def test_letters_whose_cause_is_repaired_come_to_the_receiver_once(receiver, poi
     wait(lambda: receiver.ledger.held() == workload.rows, "all rows")
     assert letters.asked("redrive")["redriven"] == 0
     assert letters.asked("dead_letters")["total"] == 0
+    assert getattr(receiver.ledger, "twice", 0) == 0
 
 
 @pytest.mark.long
