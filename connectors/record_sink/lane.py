@@ -115,7 +115,8 @@ class Lane:
 
     @property
     def is_idle(self) -> bool:
-        return not self._busy and not self._waiting
+        # In this order: what is taken out of the one is in the other before.
+        return not self._waiting and not self._busy
 
     def watch(self) -> None:
         """Breaks off a write that takes too long. CdcError `sink.target_hung` where that cannot be."""
@@ -175,6 +176,7 @@ class Lane:
                 self._changed.wait(left if self._waiting else None)
             if self._ending.is_set():
                 return []
+            self._busy = True
             taken: list[tuple[Any, str]] = []
             size = 0
             while self._waiting and len(taken) < settings.batch_records and size < settings.batch_bytes:
@@ -182,7 +184,6 @@ class Lane:
                 size += _size(taken[-1][0])
             self._bytes -= size
             self._since = time.monotonic()
-            self._busy = True
             return taken
 
     def _ends_at(self) -> float:

@@ -148,6 +148,21 @@ PLUGINS: Final = (
         measures=True,
     ),
     Plugin(
+        "rabbitmq",
+        "sink",
+        "cdcworker.connectors.targets.rabbitmq.connector:RabbitMqSink",
+        (
+            "io.confluent.connect.rabbitmq.sink.RabbitMQSinkConnector",
+            "RabbitMQSinkConnector",
+            "RabbitMQSink",
+            "com.github.themeetgroup.kafka.connect.rabbitmq.sink.RabbitMQSinkConnector",
+        ),
+        "Messages of an exchange of RabbitMQ",
+        measures=True,
+        tls_key="rabbitmq.ssl.enabled",
+        needs=("amqp",),
+    ),
+    Plugin(
         "redis",
         "sink",
         "cdcworker.connectors.targets.redis.connector:RedisSink",

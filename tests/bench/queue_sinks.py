@@ -347,9 +347,88 @@ def opensearch_server(folder: Path) -> Iterator[Server]:
         yield place
 
 
+class InRabbitMq:
+    """Queues of RabbitMQ, each behind an exchange of its own. What the newest of them has is counted all the time."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._watched = ""
+        self._samples: list[tuple[float, int]] = []
+
+    def config(self, place: str) -> Mapping[str, str]:
+        self._server.make(place, place, queue_type="classic")
+        self._watched, self._samples = place, []
+        threading.Thread(target=self._watch, args=(place, self._samples), daemon=True).start()
+        return dict(self._server.config(place))
+
+    def _watch(self, place: str, samples: list[tuple[float, int]]) -> None:
+        with self._server.channel() as channel:
+            while self._watched == place:
+                count = channel.queue_declare(place, passive=True).message_count
+                samples.append((time.time() * 1000, count))
+                time.sleep(WATCH_S)
+
+    def count(self, place: str) -> int:
+        return int(self._server.count(place))
+
+    def write(self, place: str, rows: list[Any]) -> None:
+        import amqp
+
+        self._server.make(place, place, queue_type="classic")
+        confirmed = 0
+
+        def count(number: int, _: bool) -> None:
+            nonlocal confirmed
+            confirmed = max(confirmed, number)
+
+        with self._server.channel() as channel:
+            channel.confirm_select()
+            channel.events["basic_ack"].add(count)
+            sent = 0
+            for texts in batches(rows):
+                for text in texts:
+                    id = f"{place}-{sent}"
+                    message = amqp.Message(
+                        text.encode(),
+                        content_type="application/json",
+                        delivery_mode=2,
+                        message_id=id,
+                        application_headers={"cdc-id": id},
+                    )
+                    channel.basic_publish(message, place, place, mandatory=True)
+                    sent += 1
+                while confirmed < sent:
+                    channel.connection.drain_events(timeout=30)
+
+    def late(self, place: str, skipped: int) -> list[float]:
+        self._watched, at, found = "", 0, list[float]()
+        for number, message in enumerate(self._server.taken(place)):
+            while at < len(self._samples) - 1 and self._samples[at][1] <= number:
+                at += 1
+            found.append(self._samples[at][0] - json.loads(message.body)["timestamp"])
+        return found[skipped:]
+
+    def close(self) -> None:
+        self._watched = ""
+
+
+@contextlib.contextmanager
+def rabbitmq_server(folder: Path) -> Iterator[Server]:
+    from cdcworker.worker.devstack.rabbitmq import find_programs
+
+    from tests.queue_servers.rabbitmq_server import RabbitMqServer
+
+    programs = find_programs()
+    if programs is None:
+        raise FileNotFoundError
+    with RabbitMqServer(programs, folder) as server, contextlib.closing(InRabbitMq(server)) as place:
+        yield place
+
+
 SERVERS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Server]]] = {
     "nats": nats_server,
     "opensearch": opensearch_server,
+    "rabbitmq": rabbitmq_server,
     "redis": redis_server,
     "s3": s3_server,
 }

@@ -147,6 +147,7 @@ def test_there_are_pairs_of_every_connector_that_has_secrets():
         "opensearch",
         "postgres",
         "query",
+        "rabbitmq",
         "redis",
         "s3",
         "spark",

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final, Protocol
 
-from cdcworker.worker.devstack import mariadb, nats, opensearch
+from cdcworker.worker.devstack import mariadb, nats, opensearch, rabbitmq
 
 SOURCE_DATABASE: Final = "shop"
-MYSQL_PASSWORD, NATS_PASSWORD = "MYSQL_PASSWORD", "NATS_PASSWORD"
+MYSQL_PASSWORD, NATS_PASSWORD, RABBITMQ_PASSWORD = "MYSQL_PASSWORD", "NATS_PASSWORD", "RABBITMQ_PASSWORD"
 Progress = Callable[[str], None]
 
 
@@ -68,9 +68,21 @@ def _opensearch(directory: Path, progress: Progress) -> FurtherServer:
     return FurtherServer(server, server.url, {})
 
 
+def _rabbitmq(directory: Path, progress: Progress) -> FurtherServer | None:
+    programs = rabbitmq.find_programs()
+    if programs is None:
+        progress("RabbitMQ is left out: the machine does not have it (on Debian: apt install rabbitmq-server)")
+        return None
+    server = rabbitmq.EmbeddedRabbitMq(programs, directory / "rabbitmq")
+    server.start()
+    progress(f"RabbitMQ answers at 127.0.0.1:{server.port}")
+    return FurtherServer(server, server.url, {RABBITMQ_PASSWORD: server.password})
+
+
 STARTS: Final[Mapping[str, Callable[[Path, Progress], FurtherServer | None]]] = {
     "mysql": _mysql,
     "nats": _nats,
     "opensearch": _opensearch,
+    "rabbitmq": _rabbitmq,
 }
 """What starts each of them; it returns None, and says so, for a server whose program the machine does not have."""

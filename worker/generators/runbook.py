@@ -97,6 +97,8 @@ BY_CODE: Final[Mapping[str, str]] = {
     "sink.commit_failed": RECORDS,
     "sink.dead_letters_unwritable": RECORDS,
     "sink.ledger_unfit": RECORDS,
+    "sink.letter_without_place": "The letter, in its topic.",
+    "sink.letters_elsewhere": "Every dead letter: nothing was read or sent.",
     "sink.same_cluster": RECORDS,
     "sink.target_hung": RECORDS,
     "sink.target_refuses": RECORDS,

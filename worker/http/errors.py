@@ -93,7 +93,15 @@ RETRY_AFTER_S = 1
 STATUS_OF_KIND: Mapping[str, int] = {"config": 400, "fenced": 409}
 """Statuses by the kind of an error. An error of any other kind is not the caller's: 500, as in Kafka Connect."""
 
-NOT_OFFERED = frozenset(("letters.not_kept", "letters.not_offered", "offsets.not_offered", "spark.letters_elsewhere"))
+NOT_OFFERED = frozenset(
+    (
+        "letters.not_kept",
+        "letters.not_offered",
+        "offsets.not_offered",
+        "sink.letters_elsewhere",
+        "spark.letters_elsewhere",
+    )
+)
 """Codes of what a connector cannot be asked for, by its class or its config: the request is wrong, and nothing is broken."""
 
 STATUS_OF_CODE: Mapping[str, int] = {"worker.stopped": 503, STARTING: 503, **dict.fromkeys(NOT_OFFERED, 400)}

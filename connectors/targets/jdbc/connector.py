@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 from cdcworker.connectors.api.abilities import RoleOption, RoleRequest
 from cdcworker.connectors.api.record_target import RecordTarget, TargetPlace
@@ -34,6 +34,11 @@ class JdbcSink(RecordSink):
 
     def batch_default(self, config: Mapping[str, Any]) -> int:
         return int(config["batch.size"] or BATCH_DEFAULT)
+
+    def redrives_by(self, config: Mapping[str, Any]) -> Literal["record", "letter", ""]:
+        """The ledger takes no earlier offset of a topic: letters have their own."""
+        del config
+        return "letter"
 
     def alter_offsets(self, place: LedgerAccess, changes: SinkOffsets | None) -> None:
         """Also of the ledger in the database, so that records that are read again are written again."""

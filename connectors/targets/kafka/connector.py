@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cdcworker.connectors.api.context import Config, TaskContext
 from cdcworker.connectors.api.record_target import RecordTarget, TargetPlace
@@ -33,6 +33,11 @@ class KafkaSink(RecordSink):
     def batch_default(self, config: Mapping[str, Any]) -> int:
         del config
         return BATCH_DEFAULT
+
+    def redrives_by(self, config: Mapping[str, Any]) -> Literal["record", "letter", ""]:
+        """A copy stands where its record stands: none comes later."""
+        del config
+        return ""
 
     def engine(self, config: Mapping[str, Any], settings: EngineSettings) -> EngineSettings:
         """One transactional producer copies all partitions of a task, the more at a time since a transaction takes its time."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from cdcworker.connectors.api.record_target import RecordTarget, TargetPlace
 from cdcworker.connectors.config.definition import ConfigDef
 from cdcworker.connectors.record_sink.connector import RecordSink
-from cdcworker.connectors.targets.redis.config import CONFIG_DEF
+from cdcworker.connectors.targets.redis.config import CONFIG_DEF, type_of
 
 
 class RedisSink(RecordSink):
@@ -19,3 +20,8 @@ class RedisSink(RecordSink):
         from cdcworker.connectors.targets.redis.target import RedisTarget
 
         return RedisTarget(place)
+
+    def redrives_by(self, config: Mapping[str, Any]) -> Literal["record", "letter", ""]:
+        """A stream that keeps offsets takes no earlier one of a topic: letters have their own."""
+        is_stream = type_of(config, self._config.get("connector.class", "").strip()) == "STREAM"
+        return "letter" if is_stream and config["redis.stream.once"] else "record"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 from cdcworker.connectors.api.record_target import RecordTarget, TargetPlace
 from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets
@@ -26,6 +26,11 @@ class FilesSink(RecordSink):
         from cdcworker.connectors.targets.s3.target import FilesTarget
 
         return FilesTarget(place)
+
+    def redrives_by(self, config: Mapping[str, Any]) -> Literal["record", "letter", ""]:
+        """A file has the records of its offsets: none comes later."""
+        del config
+        return ""
 
     def engine(self, config: Mapping[str, Any], settings: EngineSettings) -> EngineSettings:
         """A batch is what becomes files together."""

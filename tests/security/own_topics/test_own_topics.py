@@ -41,7 +41,7 @@ OWN = (*(f"{GROUP}.{part}" for part in PARTS), AUDIT, "__consumer_offsets", "shu
 CATALOG = ConnectorCatalog()
 NO_TOPIC = re.compile(
     r"topics\.dir|topic\.creation\..*|topic\.(naming\.strategy|delimiter|regex|replacement)|offsets\.storage\.topic|errors\.deadletterqueue\.topic\..*"
-    r"|topic\.name\.format|topics\.exclude|sync\.topic\.configs\.enabled|topic\.schema\.ignore|topic\.to\.external\.resource\.mapping"
+    r"|topic\.name\.format|topics\.exclude|sync\.topic\.configs\.enabled|topic\.schema\.ignore|topic\.to\.external\.resource\.mapping|rabbitmq\.topic\.queue\.map"
 )
 """Keys with `topic` in their names that name none, choose among those that `topics` names, or are refused whatever they say."""
 ROUTER = {

@@ -24,10 +24,10 @@ Json = dict[str, Any]
 def dead_letters(
     remote: RemoteCluster, sink: str, redrive: bool, topic: str, limit: int, after: str, dry_run: bool
 ) -> None:
-    """Records that SINK could not decode, by topic, partition and offset, with their cause; never what is in them.
+    """Records that SINK could not handle, by topic, partition and offset, with their cause; never what is in them.
 
-    --redrive has each applied to the warehouse, in the order of its key: newer rows and newer deletes stay. What fails
-    again stays a dead letter, and the exit code is 1.
+    --redrive has each applied to the warehouse, in the order of its key: newer rows and newer deletes stay. A sink without Spark sends
+    them to its target the way that their records came. What fails again stays a dead letter, and the exit code is 1.
     """
     path = f"/v1/connectors/{segment(sink)}/dead-letters"
     if dry_run and not redrive:

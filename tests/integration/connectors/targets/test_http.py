@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from tests.contract.letters.of_records import *  # noqa: F403 - the suite of their dead letters
 from tests.contract.record_targets import *  # noqa: F403 - the suite of all targets of records
 from tests.contract.record_targets import QUICK, holds
 from tests.record_sinks import POISON, TaskProcess, Topics, Webhook, Workload, has_poison, seed, wait

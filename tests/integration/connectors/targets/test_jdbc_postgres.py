@@ -9,6 +9,7 @@ from cdcworker.schemas.errors import CdcError
 
 from tests.contract.databases_of_records import *  # noqa: F403 - what databases have to do besides
 from tests.contract.databases_of_records import LONG, TEXT, opened, record, write
+from tests.contract.letters.of_records import *  # noqa: F403 - the suite of their dead letters
 from tests.contract.record_targets import *  # noqa: F403 - the suite of all targets of records
 from tests.integration.connectors.targets.jdbc_receivers import PostgresReceiver
 

@@ -9,6 +9,7 @@ import uuid
 import pytest
 from redis import RedisError
 
+from tests.contract.letters.of_records import *  # noqa: F403 - the suite of their dead letters
 from tests.contract.record_targets import *  # noqa: F403 - the suite of all targets of records
 from tests.contract.record_targets import QUICK, holds
 from tests.record_sinks import Ledger, TaskProcess, Topics, Workload, running, seed, wait

@@ -84,6 +84,40 @@ def test_a_web_service_gets_rows_once_is_left_alone_while_paused_and_gets_them_a
     assert hook.ledger.twice == 400, "with the same ids"
 
 
+def test_dead_letters_are_listed_and_sent_again_by_requests(worker, hook):
+    prefix = f"l{worker.group}"
+    hook.trouble = lambda _, events: 422 if any(each["value"]["after"]["n"] in (7, 77) for each in events) else None
+    worker.put(
+        "many", {"connector.class": "datagen", "topic.prefix": prefix, "max.rows": "100", "rows.per.second": "-1"}
+    )
+    letters = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": f"{prefix}.dead"}
+    headers = {"errors.deadletterqueue.context.headers.enable": "true"}
+    config = {"connector.class": "http-sink", "topics": f"{prefix}.task0.rows", "http.url": hook.url}
+    worker.put("letters", config | letters | headers)
+    worker.wait(lambda: len(rows(hook)) == 98, "the others")
+    path = "/v1/connectors/letters/dead-letters"
+    worker.wait(lambda: worker.get(path)["total"] == 2, "the letters")
+    found = worker.get(f"{path}?limit=1")
+    assert [each["code"] for each in found["dead_letters"]] == ["sink.record_refused"]
+    assert len(worker.get(f"{path}?after={found['next']}")["dead_letters"]) == 1
+
+    def redriven(query=""):
+        answer = plain_http.post(f"{worker.url}{path}/redrive{query}", timeout=90.0)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    assert redriven()["failed"] == 2
+    hook.trouble = None
+    assert redriven("?dry_run=true")["redriven"] == 2
+    assert len(rows(hook)) == 98
+    done = redriven()
+    assert (done["redriven"], done["rows"], done["left"], done["complete"]) == (2, 2, 0, True)
+    assert len(rows(hook)) == 100
+    assert redriven()["redriven"] == 0
+    refused = plain_http.post(f"{worker.url}{path}/redrive?topic={prefix}.task0.rows", timeout=90.0)
+    assert (refused.status_code, refused.json()["code"]) == (400, "sink.letters_elsewhere")
+
+
 def test_what_a_config_may_not_say_is_refused(worker):
     base = {"connector.class": "http-sink", "topics": "t", "http.url": "http://169.254.169.254/latest"}
     url = f"{worker.url}/connectors/x/config?details=true"

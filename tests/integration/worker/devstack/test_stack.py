@@ -8,13 +8,15 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
+import amqp
 import psycopg
 import pytest
 from cdcworker.worker.devstack.further_servers import STARTS
 from cdcworker.worker.devstack.kafka import QUICK_COMPILER_ONLY, EmbeddedKafka
 from cdcworker.worker.devstack.nats import find_program
+from cdcworker.worker.devstack.rabbitmq import find_programs
 from cdcworker.worker.java import runtime as java
 from cdcworker.worker.quickstart.mariadb_shop import MariaDbShop
 from confluent_kafka.admin import AdminClient
@@ -106,7 +108,8 @@ def sandbox(tmp_path, until):
     temporary = tmp_path / "t"
     temporary.mkdir()
     env = {**os.environ, "CDC_TEST_MARK": mark, "TMPDIR": str(temporary)}
-    argv = [COMMAND, "sandbox", "--workers", "1", "--endpoints", str(endpoints), "--with", "mysql", "--with", "nats"]
+    further = [word for name in ("mysql", "nats", "rabbitmq") for word in ("--with", name)]
+    argv = [COMMAND, "sandbox", "--workers", "1", "--endpoints", str(endpoints), *further]
     with (tmp_path / "log").open("wb") as log, subprocess.Popen(argv, stdout=log, stderr=log, env=env) as process:
         try:
             until(lambda: endpoints.exists() or process.poll() is not None, 120)
@@ -134,6 +137,12 @@ def test_a_sandbox_says_where_everything_is_and_leaves_nothing(sandbox, until):
         place = urlsplit(endpoints["nats"])
         with socket.create_connection((place.hostname, place.port), 10) as connection:
             assert b'"jetstream":true' in connection.recv(4096)
+    assert ("rabbitmq" in endpoints) is (find_programs() is not None)
+    if "rabbitmq" in endpoints:
+        place = urlsplit(endpoints["rabbitmq"])
+        login = {"userid": place.username, "password": unquote(place.password or ""), "connect_timeout": 10}
+        with amqp.Connection(f"{place.hostname}:{place.port}", **login) as connection:
+            assert connection.server_properties["product"] == "RabbitMQ"
     for name in ("postgres", "warehouse"):
         with psycopg.connect(endpoints[name]) as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)

@@ -51,6 +51,7 @@ CONFIGS = {
         "mode": "diff",
         "query.key": "id",
     },
+    "rabbitmq": {"topics": "p.public.t", "rabbitmq.addresses": "127.0.0.1:1"},
     "redis": {"topics": "p.public.t", "redis.hosts": "127.0.0.1:1"},
     "s3": {"topics": "p.public.t", "warehouse.path": "/tmp/cdcworker/files"},
     "stdout": {"topics": "p.public.t", "file": "/tmp/cdcworker/lines"},

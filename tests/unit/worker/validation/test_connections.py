@@ -39,6 +39,13 @@ LOGINS = (
         "nats.password": "p",
     },
     {
+        "connector.class": "rabbitmq",
+        "rabbitmq.addresses": "amqps://a.example:5671,amqps://b.example:5671",
+        "rabbitmq.virtual.host": "shop",
+        "rabbitmq.username": "writer",
+        "rabbitmq.password": "p",
+    },
+    {
         "connector.class": "redis",
         "redis.hosts": "redis.example:6379",
         "redis.client.mode": "Cluster",

@@ -31,7 +31,7 @@ OF_SINKS = [
     ("errors.deadletterqueue.context.headers.enable", "x"),
     ("transforms", "unwrap"),
 ]
-LETTERS_IN_TOPICS = {"http-sink", "jdbc-sink", "kafka", "nats", "opensearch", "redis", "s3", "stdout"}
+LETTERS_IN_TOPICS = {"http-sink", "jdbc-sink", "kafka", "nats", "opensearch", "rabbitmq", "redis", "s3", "stdout"}
 """Sinks that write dead letters into a topic, as Kafka Connect does."""
 PLAIN = {
     "name", "type", "required", "default_value", "importance", "documentation", "group", "width", "display_name",

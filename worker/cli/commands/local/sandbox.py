@@ -25,16 +25,17 @@ CHECK_S = 1.0
 @click.option(
     "--with",
     "more",
-    type=click.Choice(["mysql", "nats", "opensearch"]),
+    type=click.Choice(["mysql", "nats", "opensearch", "rabbitmq"]),
     multiple=True,
-    help="A further server: mysql is a MariaDB with binary log, nats a NATS with JetStream, opensearch a node of OpenSearch.",
+    help="A further server: mysql is a MariaDB with binary log, nats a NATS with JetStream, opensearch a node of OpenSearch, rabbitmq a"
+    " RabbitMQ.",
 )
 @click.option("--dir", "folder", type=click.Path(file_okay=False, path_type=Path), help="Folder for the data (empty).")
 def sandbox(workers: int, endpoints: Path, more: tuple[str, ...], folder: Path | None) -> None:
     """Start PostgreSQL (databases shop and warehouse), Kafka and workers; stay until Ctrl-C, then remove everything.
 
     With mysql a MariaDB server (database shop) stands beside them, with nats a server of NATS where the machine has nats-server, with
-    opensearch a server of OpenSearch (44 MB of Java libraries, fetched once).
+    opensearch a server of OpenSearch (44 MB of Java libraries, fetched once), with rabbitmq a server of RabbitMQ where the machine has it.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
