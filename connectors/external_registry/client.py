@@ -152,6 +152,9 @@ class RegistryClient:
 
     def _headers(self) -> Mapping[str, str]:
         found = {"Content-Type": _MEDIA, "Accept": f"{_MEDIA}, application/json"}
+        if self._settings.unresolved:
+            text = "the login is a reference that leads nowhere on this worker"
+            raise CdcError(REFUSED, text, where={"key": self._settings.unresolved})
         login = self._settings.authorization
         if login is None:
             return found

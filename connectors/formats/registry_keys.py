@@ -45,6 +45,8 @@ class RegistrySettings:
     """The header, where the config has a login."""
     tls: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
     """The PEM texts of TLS, by their keys behind `schema.registry.ssl.`."""
+    unresolved: str = ""
+    """The key of a login that is a reference which leads nowhere on this worker; empty: none is. It counts once the registry is asked."""
 
 
 def registry_keys(side: str) -> Iterator[ConfigKey]:
@@ -133,7 +135,11 @@ def registry_of(config: Mapping[str, Any], side: str) -> RegistrySettings | None
             name: Secret(text) if (text := text_of(config, f"{at}{SSL}{name}")) else None
             for name in ("truststore.certificates", "keystore.certificate.chain", "keystore.key")
         },
+        next((at + name for name in _LOGINS if has_reference(text_of(config, at + name))), ""),
     )
+
+
+_LOGINS: Final = ("bearer.auth.token", "basic.auth.user.info", "schema.registry.basic.auth.user.info")
 
 
 def _authorization(config: Mapping[str, Any], at: str, of_url: str) -> Secret | None:

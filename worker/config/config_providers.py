@@ -11,6 +11,7 @@ from typing import Final
 
 from cdcworker.connectors.config import secret_names
 from cdcworker.connectors.config.definition import REFERENCE, ConfigDef, parse_list
+from cdcworker.connectors.formats.registry_keys import REGISTRY_GROUP
 from cdcworker.connectors.registry import names as registry
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.config.inherited_converters import with_inherited
@@ -63,12 +64,14 @@ def resolve(config: Mapping[str, str], allowed: Mapping[str, str] | None = None)
 
 
 def _is_used(key: str, config: Mapping[str, str]) -> bool:
-    """Returns whether the connector reads the key: the login of a schema registry that is not used need not resolve."""
+    """Returns whether the connector reads the key for certain: the login of a schema registry counts once that registry is asked, which
+    a connector that keeps its ids never does."""
     try:
         definition: ConfigDef = registry.lookup(config.get("connector.class", "")).load().config_def
     except (CdcError, ImportError, AttributeError):
         return True
-    return key in definition.of(config).keys or key.startswith(PASSED_ON)
+    known = definition.of(config).keys.get(key)
+    return (known is not None and known.group != REGISTRY_GROUP) or key.startswith(PASSED_ON)
 
 
 def _resolved(key: str, text: str, rules: Mapping[str, str]) -> str:

@@ -9,6 +9,8 @@ import os
 import re
 
 import pytest
+from cdcworker.connectors.external_registry.client import RegistryClient
+from cdcworker.connectors.formats.registry_keys import registry_of
 from cdcworker.coordinator.kafka import errors as kafka_errors
 from cdcworker.schemas.errors import INTERNAL, CdcError, declare
 from cdcworker.worker.config.config_providers import ENV_PATTERN_KEY, FILE_PATHS_KEY, resolve
@@ -369,3 +371,14 @@ def test_a_reference_of_a_key_without_effect_need_not_lead_anywhere():
         assert caught.value.where == {"key": key}
     with pytest.raises(CdcError):
         resolve({**config, "connector.class": "nothing"})
+
+
+def test_a_login_of_a_registry_that_leads_nowhere_counts_once_the_registry_is_asked():
+    at = "value.converter."
+    config = {
+        "connector.class": "postgres", f"{at}schema.registry.url": "http://127.0.0.1:1", f"{at}basic.auth.user.info": "${env:SR_LOGIN}",
+    }  # fmt: skip
+    settings = registry_of(resolve(config), "value")
+    with pytest.raises(CdcError) as caught:
+        RegistryClient(settings).by_id(1)
+    assert (caught.value.code, caught.value.where) == ("registry.refused", {"key": f"{at}basic.auth.user.info"})
