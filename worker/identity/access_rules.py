@@ -94,7 +94,6 @@ def _revocation(item: Any, place: str) -> Revocation:
     if not isinstance(item, dict):
         raise ValueError(f"{place}: expects an object")
     _check_members(item, REVOKED_MEMBERS, place)
-    # A number in YAML is a text in a token.
     texts = {name: str(item.get(name) or "") for name in ("subject", "token", "session")}
     before = _moment(item["issued_before"], place) if item.get("issued_before") is not None else None
     if before is None and not any(texts.values()):
@@ -118,7 +117,7 @@ def _check_members(item: Mapping[Any, Any], known: frozenset[str], place: str) -
 
 def read(path: Path) -> AccessRules:
     """Reads the file. CdcError `oidc.file_invalid` when it cannot be used, or others may write it."""
-    return read_yaml(path, parse, FILE_INVALID, FILE_BYTES_MAX)
+    return read_yaml(path, parse, FILE_INVALID, FILE_BYTES_MAX, texts=True)
 
 
 class AccessFile(OperatorFile[AccessRules]):

@@ -38,16 +38,19 @@ def check_issuer(claims: Claims, issuer: str) -> None:
 def check_bearer(claims: Claims, audience: tuple[str, ...], parties: frozenset[str]) -> None:
     """RefusedToken unless the token was made for this audience and for a client that may use it. What only proves a login to a
     client is no bearer token."""
+    kind = claims.get("typ")
+    # Keycloak's access tokens hold the login's nonce too, and say that they are bearer tokens.
+    of_login = "nonce" in claims and kind != "Bearer"
     if (
-        claims.get("typ") in ("ID", "Refresh", "Logout")
-        or "at_hash" in claims
-        or "c_hash" in claims
-        or "events" in claims
+        kind in ("ID", "Refresh", "Logout")
+        or of_login
+        or any(name in claims for name in ("at_hash", "c_hash", "events"))
     ):
         raise RefusedToken("is no access token")
     if not set(audience) & set(_audience(claims)):
         raise RefusedToken("is for another audience than rest.oidc.audience")
-    if parties and claims.get("azp", claims.get("client_id")) not in parties:
+    party = claims.get("azp", claims.get("client_id"))
+    if parties and not (isinstance(party, str) and party in parties):
         raise RefusedToken("was given to a client that rest.oidc.authorized.parties does not name")
 
 

@@ -20,11 +20,14 @@ from cdcworker.worker.identity.settings import ProviderSettings
 log = logging.getLogger(__name__)
 
 FRESH_S: Final = 300.0
-"""Keys and addresses that are older are asked for again, beside the requests that use them."""
+"""Keys and addresses that are older are asked for again, before they count once more; beside the requests that use them only
+while the provider is known to be away."""
 KEPT_S: Final = 86_400.0
 """So long the keys count while the provider is away."""
 AGAIN_S: Final = 10.0
 """Seconds between two questions for keys, however many tokens name keys that are not known."""
+ADDRESSES_AGAIN_S: Final = 1.0
+"""Seconds after a question for addresses without an answer until there is another, however many begin a login."""
 ADDRESSES: Final = ("jwks_uri", "authorization_endpoint", "token_endpoint", "end_session_endpoint", "userinfo_endpoint")
 """The names in a discovery document, in the order of `Addresses`."""
 DISCOVERY: Final = "/.well-known/openid-configuration"
@@ -82,15 +85,21 @@ class Provider:
         self._trouble: NoAnswer | None = None
         """Why the last question for keys had no answer; None: it had one."""
         self._under_way: asyncio.Task[None] | None = None
+        self._discovery: asyncio.Task[Addresses] | None = None
+        self._no_addresses: NoAnswer | None = None
+        """Why the last question for addresses had no answer; None: it had one."""
+        self._no_addresses_at = float("-inf")
 
     async def key(self, header: TokenHeader) -> ProviderKey:
         """Returns the key that a token names. RestError 401 for one that is not published, 503 while that is not known."""
         found, age = key_for(self._keys, header), self._clock() - self._keys_at
-        if found is not None and age < KEPT_S:
-            if age >= FRESH_S:
-                self._begin()
+        if found is not None and age < FRESH_S:
             return found
-        if (asked := self._begin()) is not None:
+        is_away = self._trouble is not None and self._clock() - self._tried_at < FRESH_S
+        asked = self._begin()
+        if found is not None and age < KEPT_S and is_away:
+            return found
+        if asked is not None:
             # Shielded: a client that goes away must not end the question for the others.
             await asyncio.shield(asked)
         found = key_for(self._keys, header)
@@ -103,7 +112,6 @@ class Provider:
         try:
             return await self._discovered()
         except NoAnswer as exc:
-            self._tell("addresses", exc)
             if self._addresses is not None:
                 return self._addresses
             raise _refusal_of(exc) from None
@@ -140,11 +148,32 @@ class Provider:
         self._keys, self._keys_at, self._trouble = keys, self._clock(), None
 
     async def _discovered(self) -> Addresses:
-        if self._addresses is None or self._clock() - self._addresses_at >= FRESH_S:
-            issuer = self._settings.issuer
+        if self._addresses is not None and self._clock() - self._addresses_at < FRESH_S:
+            return self._addresses
+        if self._no_addresses is not None and self._clock() - self._no_addresses_at < ADDRESSES_AGAIN_S:
+            raise self._no_addresses
+        if self._discovery is None:
+            self._discovery = asyncio.get_running_loop().create_task(self._discover())
+            self._discovery.add_done_callback(self._discovery_ended)
+        # Strangers can begin logins: together they ask once. One that goes away does not end the question for the others.
+        return await asyncio.shield(self._discovery)
+
+    async def _discover(self) -> Addresses:
+        issuer = self._settings.issuer
+        try:
             content = parsed(*await self._ask.body(Question(issuer.rstrip("/") + DISCOVERY)))
-            self._addresses, self._addresses_at = addresses_of(issuer, content), self._clock()
-        return self._addresses
+            found = addresses_of(issuer, content)
+        except NoAnswer as exc:
+            self._no_addresses, self._no_addresses_at = exc, self._clock()
+            self._tell("addresses", exc)
+            raise
+        self._addresses, self._addresses_at, self._no_addresses = found, self._clock(), None
+        return found
+
+    def _discovery_ended(self, task: asyncio.Task[Addresses]) -> None:
+        self._discovery = None
+        if not task.cancelled():
+            task.exception()  # whoever waits has it
 
     def _tell(self, what: str, exc: NoAnswer) -> None:
         log.warning("identity provider gave no %s issuer=%s error=%s", what, self._settings.issuer, exc)

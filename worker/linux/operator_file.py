@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import stat
@@ -33,21 +34,55 @@ def read_bytes(path: Path, code: str, bytes_max: int) -> bytes:
     return content
 
 
-def read_yaml(path: Path, parse: Callable[[Any], Content], code: str, bytes_max: int) -> Content:
+def read_yaml(
+    path: Path, parse: Callable[[Any], Content], code: str, bytes_max: int, *, texts: bool = False
+) -> Content:
     """Returns what `parse` makes of the file's YAML. CdcError of this code when it cannot be used, or others may write it;
-    a ValueError of `parse` becomes its text."""
+    a ValueError of `parse` becomes its text. `texts`: what stands there without quotes is a text too, such as 007 and on."""
     import yaml
 
     where: dict[str, str | int] = {"file": str(path)}
     content = read_bytes(path, code, bytes_max)
     try:
-        return parse(yaml.safe_load(content.decode()))
+        return parse(yaml.load(content.decode(), _loader(texts=texts)))  # noqa: S506  it is the safe one
+    except _NamedTwice as exc:
+        raise CdcError(code, f"line {exc.line}: a member is named twice", where=where) from None
+    except RecursionError:
+        raise CdcError(code, "nested too deeply", where=where) from None
     except yaml.YAMLError as exc:
         line = exc.problem_mark.line + 1 if isinstance(exc, yaml.MarkedYAMLError) and exc.problem_mark else 0
         raise CdcError(code, f"not YAML (line {line})", where=where) from None
     except (ValueError, TypeError) as exc:
         message = str(exc) if type(exc) is ValueError else "members of another kind than expected"
         raise CdcError(code, message, where=where) from None
+
+
+class _NamedTwice(Exception):
+    def __init__(self, line: int) -> None:
+        super().__init__(line)
+        self.line = line
+
+
+@functools.cache
+def _loader(*, texts: bool) -> Any:
+    """Returns the safe loader that refuses a member that is named twice: of two lists the first would count no more, in silence."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def compose_mapping_node(self, anchor: Any) -> Any:
+            node = super().compose_mapping_node(anchor)
+            names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            if len(set(names)) < len(names):
+                raise _NamedTwice(node.start_mark.line + 1)
+            return node
+
+    if texts:
+        kept = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")
+        Loader.yaml_implicit_resolvers = {
+            first: [pair for pair in pairs if pair[0] in kept]
+            for first, pairs in Loader.yaml_implicit_resolvers.items()
+        }
+    return Loader
 
 
 def writer_problem(status: os.stat_result) -> str:

@@ -207,25 +207,26 @@ class ApiContext:
                 raise e.RestError(403, error.message, error.code)
 
     async def ask(self, command: Command) -> Reply:
-        """Submits a command and returns the cluster's reply. RestError 403 for a change that does not fit into the quotas."""
-        if self.services.quotas is None or not quotas.may_grow(command) or not self.view().is_leader:
-            return await self._ask(command)
-        # One after the other, each with what the one before has added: together they use no more than there is.
-        async with self._admission:
-            self.check_quotas(command)
-            reply = await self._ask(command)
-            if reply.outcome == "ok" and reply.version:
-                await self.caught_up(reply.version)
-            return reply
-
-    async def _ask(self, command: Command) -> Reply:
-        """A request that finds no leader waits a little for one."""
+        """Submits a command and returns the cluster's reply. RestError 403 for a change that does not fit into the quotas.
+        A request that finds no leader waits a little for one."""
         deadline = time.monotonic() + self.limits.leader_wait_s
+        is_bound = self.services.quotas is not None and quotas.may_grow(command)
         while True:
-            reply = await self._settled(self.herder.submit(command))
+            reply = await (self._admitted(command) if is_bound else self._settled(self.herder.submit(command)))
             if reply.outcome != "no_leader" or time.monotonic() >= deadline:
                 return reply
             await asyncio.sleep(POLL_S)
+
+    async def _admitted(self, command: Command) -> Reply:
+        """Submits a command that may use more of a quota. This worker may have become the leader since it was asked: so it looks
+        each time. One after the other, each with what the one before has added: together they use no more than there is."""
+        async with self._admission:
+            if self.view().is_leader:
+                self.check_quotas(command)
+            reply = await self._settled(self.herder.submit(command))
+            if reply.outcome == "ok" and reply.version:
+                await self.caught_up(reply.version)
+            return reply
 
     async def _settled(self, future: Future[Reply]) -> Reply:
         """Waits for the future without cancelling it: the herder owns it and may complete it at any time."""

@@ -81,6 +81,11 @@ class Caller:
     subject: str = ""
     """Who it is at the identity provider, whatever name is shown; empty for callers of other kinds."""
 
+    @property
+    def share(self) -> str:
+        """For whom limits count. Whoever has chosen the name of a local user at the provider uses nothing of that user's."""
+        return f"subject:{self.subject}" if self.subject else f"user:{self.name}"
+
     def may(self, role: str, connector: str | None = None) -> bool:
         """Returns whether the caller has the role on this connector, or on everything, which only a grant without a
         prefix covers."""

@@ -257,7 +257,12 @@ class GateMiddleware:
 def _check_connection(scope: Scope) -> None:
     """RestError 429 for a user who holds too many connections; the connection ends with the answer."""
     owner, caller = scope.get(CONNECTION), scope.get(CALLER, ANYBODY)
-    if isinstance(owner, ConnectionOwner) and caller.by and not scope.get(SIGNED) and not owner.belongs_to(caller.name):
+    if (
+        isinstance(owner, ConnectionOwner)
+        and caller.by
+        and not scope.get(SIGNED)
+        and not owner.belongs_to(caller.share)
+    ):
         refusal = too_often(f"{caller.name} has too many connections")
         refusal.headers["Connection"] = "close"
         raise refusal
@@ -340,7 +345,7 @@ def address_of(scope: Scope) -> str:
 def who_of(scope: Scope) -> str:
     """Returns for whom a request counts: the user, or the address where nobody has to say who asks."""
     caller = scope.get(CALLER, ANYBODY)
-    return f"user:{caller.name}" if caller.by else address_of(scope)
+    return caller.share if caller.by else address_of(scope)
 
 
 def too_often(message: str) -> e.RestError:

@@ -304,7 +304,7 @@ async def off_loop(api: ApiContext, request: Request, call: Callable[[], T]) -> 
     Where nobody has to say who asks, there are no others for whom to leave some.
     """
     caller = caller_of(request.scope)
-    who = f"user:{caller.name}" if caller.by else ""
+    who = caller.share if caller.by else ""
     try:
         return await api.offset_calls.run(call, wait_s=WAIT_S, caller=who, own_wait_s=OWN_WAIT_S)
     except AllBusy:

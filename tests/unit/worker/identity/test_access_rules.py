@@ -94,3 +94,21 @@ def test_the_file_is_read_again_when_it_changes(tmp_path):
     path.write_text("roles: [")
     clock.now_s += 2
     assert file.content().is_revoked(WHO)
+
+
+def test_ids_are_texts_however_they_look(tmp_path):
+    path = tmp_path / "roles.yaml"
+    path.write_text("roles: {on: [read]}\nrevoked:\n- subject: 007\n- token: 12:30:45\n- session: 1_000\n  token: ~\n")
+    path.chmod(0o600)
+    rules = access_rules.read(path)
+    assert rules.known(["on"]) == ("on",)
+    for entry in ({"subject": "007"}, {"token": "12:30:45"}, {"session": "1_000"}):
+        assert rules.is_revoked(Identity(**{"subject": "u", "name": "n", **entry})), entry
+
+
+def test_a_second_list_of_what_is_revoked_does_not_hide_the_first(tmp_path):
+    path = tmp_path / "roles.yaml"
+    path.write_text("roles: {}\nrevoked:\n- subject: ada\nrevoked:\n- subject: rita\n")
+    path.chmod(0o600)
+    with pytest.raises(CdcError, match="named twice"):
+        access_rules.read(path)

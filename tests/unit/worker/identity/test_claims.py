@@ -128,3 +128,15 @@ def test_who_has_no_name_is_named_by_the_subject():
     )
     assert (found.subject, found.name, found.token, found.session) == ("u", "ada", "t", "s")
     assert (found.issued_s, found.expires_s, found.roles) == (5.0, 9.0, ("a",))
+
+
+@pytest.mark.parametrize("party", [["robot"], {"robot": 1}, 5, True])
+def test_a_party_of_an_odd_kind_is_none(party):
+    with pytest.raises(c.RefusedToken, match="does not name"):
+        c.check_bearer({"aud": "us", "azp": party}, ("us",), frozenset({"robot"}))
+
+
+def test_the_proof_of_a_login_is_no_bearer_token():
+    with pytest.raises(c.RefusedToken, match="no access token"):
+        c.check_bearer({"aud": "console", "nonce": "n"}, ("console",), frozenset())
+    c.check_bearer({"aud": "console", "nonce": "n", "typ": "Bearer"}, ("console",), frozenset())

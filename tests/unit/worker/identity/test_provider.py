@@ -7,7 +7,7 @@ import pytest
 from cdcworker.worker.http.errors import RestError
 from cdcworker.worker.identity.fetch import NoAnswer
 from cdcworker.worker.identity.keys import TokenHeader
-from cdcworker.worker.identity.provider import AGAIN_S, FRESH_S, KEPT_S, addresses_of
+from cdcworker.worker.identity.provider import ADDRESSES_AGAIN_S, AGAIN_S, FRESH_S, KEPT_S, addresses_of
 
 from tests.unit.worker.identity.issuer import ISSUER, Issuer, World, key_of
 
@@ -80,14 +80,51 @@ def test_keys_that_nobody_has_do_not_ask_without_end(world):
     run(work())
 
 
-def test_old_keys_are_asked_for_again_beside_the_request(world):
+def test_an_old_key_counts_no_more_before_it_was_asked_for_again(world):
     async def work():
         await world.provider.key(FIRST)
         world.issuer.keys = [key_of("second")]
+        world.clock.now_s += FRESH_S - 1
+        assert (await world.provider.key(FIRST)).id == "first"
+        world.clock.now_s += 1
+        assert await refusal(world, FIRST) == (401, "oidc.key_unknown")
+
+    run(work())
+
+
+def test_nobody_waits_again_for_a_provider_that_is_known_to_be_away(world):
+    async def work():
+        await world.provider.key(FIRST)
+        world.issuer.away = True
         world.clock.now_s += FRESH_S
         assert (await world.provider.key(FIRST)).id == "first"
+        world.clock.now_s += AGAIN_S
+        world.issuer.asked.clear()
+        assert (await world.provider.key(FIRST)).id == "first"
+        assert world.issuer.asked == [], "it is asked beside the request"
         await settled(world)
-        assert await refusal(world, FIRST) == (401, "oidc.key_unknown")
+        assert world.issuer.asked
+        world.issuer.away, world.issuer.keys = False, [key_of("second")]
+        world.clock.now_s += FRESH_S
+        assert await refusal(world, FIRST) == (401, "oidc.key_unknown"), "nobody has looked for long"
+
+    run(work())
+
+
+def test_many_who_begin_a_login_ask_once(world):
+    async def work():
+        await asyncio.gather(*(world.provider.addresses() for _ in range(20)))
+        assert len(world.issuer.asked) == 1
+        world.clock.now_s += FRESH_S
+        world.issuer.away = True
+        await asyncio.gather(*(world.provider.addresses() for _ in range(20)))
+        assert len(world.issuer.asked) == 2
+        await world.provider.addresses()
+        assert len(world.issuer.asked) == 2, "not again at once"
+        world.issuer.away = False
+        world.clock.now_s += ADDRESSES_AGAIN_S
+        await world.provider.addresses()
+        assert len(world.issuer.asked) == 3
 
     run(work())
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.alerts.settings import BAD_FILE
-from cdcworker.worker.linux.operator_file import LOOK_EVERY_S, OperatorFile, read_bytes
+from cdcworker.worker.linux.operator_file import LOOK_EVERY_S, OperatorFile, read_bytes, read_yaml
 
 BYTES_MAX = 100
 
@@ -59,3 +59,29 @@ def test_a_file_that_is_too_large_is_refused_instead_of_read_in_part(path):
     replace(path, "x" * (BYTES_MAX + 1))
     with pytest.raises(CdcError, match="larger than 100 bytes"):
         read(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: 1\nb: [{c: 1,\n c: 2}]\n", "line 2: a member is named twice"),
+        ("a: 1\nb: 2\na: 3\n", "line 1: a member is named twice"),
+        ("a: " + "[" * 3_000, "nested too deeply"),
+    ],
+)
+def test_yaml_that_means_less_than_it_says_is_refused(tmp_path, text, told):
+    path = tmp_path / "file.yaml"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(CdcError) as caught:
+        read_yaml(path, lambda content: content, BAD_FILE, 1 << 20)
+    assert caught.value.message == told
+
+
+def test_yaml_may_be_read_as_texts(tmp_path):
+    path = tmp_path / "file.yaml"
+    path.write_text("a: &a {b: 007, c: on}\nd: {<<: *a, e: 12:30:45, f: ~, g: '~', h: [1_000]}\n")
+    path.chmod(0o600)
+    found = read_yaml(path, lambda content: content, BAD_FILE, 1 << 20, texts=True)
+    assert found["d"] == {"b": "007", "c": "on", "e": "12:30:45", "f": None, "g": "~", "h": ["1_000"]}
+    assert read_yaml(path, lambda content: content, BAD_FILE, 1 << 20)["d"]["b"] == 7

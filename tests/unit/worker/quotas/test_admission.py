@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
-from cdcworker.coordinator.model import DeleteConnector, PutConnector
+from cdcworker.coordinator.model import DeleteConnector, PutConnector, Reply
 from cdcworker.worker.quotas.admission import refusal
 from cdcworker.worker.quotas.settings import parse
 
@@ -161,3 +161,25 @@ def test_those_that_come_together_use_no_more_than_there_is(connect, herder, clu
     statuses = sorted(answer.status for answer in runner.run(all_at_once()))
     assert statuses == [201, 201, *[403] * 6]
     assert sum(one.labels.get("team") == "c" for one in cluster.state.connectors.values()) == 2
+
+
+def test_a_worker_that_becomes_the_leader_while_it_is_asked_looks_at_the_quotas(connect, herder, cluster):
+    for name in ("c1", "c2"):
+        cluster.add(name, {}, labels={"team": "c"})
+    client = connect(herder, quotas=lambda: QUOTAS)
+    settings = client.app.state.api.settings
+    client.app.state.api.settings = replace(settings, limits=replace(settings.limits, leader_wait_s=5.0))
+    herder.changes["is_leader"] = False
+    submit = herder.submit
+
+    def elected(request):
+        herder.changes.clear()
+        herder.submit = submit
+        future = Future()
+        future.set_result(Reply("no_leader"))
+        return future
+
+    herder.submit = elected
+    answer = client.post("/connectors", json=create("c3", team="c"))
+    assert (answer.status_code, answer.json()["code"]) == (403, "quota.exceeded")
+    assert "c3" not in cluster.state.connectors

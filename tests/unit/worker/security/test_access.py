@@ -275,3 +275,10 @@ def test_no_credential_reaches_the_log(closed, caplog):
 def test_grants_that_mean_nothing_are_refused(text):
     with pytest.raises(ValueError, match=r"grant|schemas"):
         access.parse_grant(text)
+
+
+def test_a_name_chosen_at_the_provider_takes_nothing_of_a_local_users_share():
+    local, foreign = access.Caller("admin", (), "token"), access.Caller("admin", (), "oidc", "u-1")
+    assert local.share != foreign.share
+    assert access.Caller("u-1", (), "token").share != foreign.share
+    assert foreign.share == access.Caller("other", (), "session", "u-1").share
