@@ -147,10 +147,11 @@ class Traces(Protocol):
 
 @runtime_checkable
 class KeepsDeadLetters(Protocol):
-    """A sink that keeps records which could not be decoded. Both methods run in a child process with a time limit."""
+    """A sink that keeps records which it could not handle, in its target or in a topic. Both methods run in a child process with a time
+    limit."""
 
     def dead_letters(self, place: LedgerAccess, asked: DeadLetterFilter) -> Mapping[str, Any]:
-        """Returns `total`, and `letters` without what is in them."""
+        """Returns `total`, and `letters` without what is in them: of each where its record was, its code, cause, time and sizes."""
 
     def redrive(self, place: LedgerAccess, asked: DeadLetterFilter) -> Mapping[str, Any]:
         """Applies them again. Returns `redriven`, `rows`, `failed`, `left`, `causes`, and in `next` where it stopped when its
