@@ -143,9 +143,9 @@ class RecordSink:
         }
         return measure(task, known, self.config_def.parse(self._config)["topics"])
 
-    def redrives_by(self, config: Mapping[str, Any]) -> Literal["record", "letter", ""]:
-        """Returns by which place the target knows a record that is sent again: its own, or that of its letter, for a target that keeps
-        offsets and takes no earlier one. Empty: it cannot be sent again."""
+    def redrives_by(self, config: Mapping[str, Any]) -> Literal["record", "row", "letter", ""]:
+        """Returns by which place the target knows a record that is sent again: its own; its own, by which it also tells older rows from
+        newer ones; or that of its letter, for a target that keeps offsets and takes no earlier one. Empty: it cannot be sent again."""
         del config
         return "record"
 
@@ -193,8 +193,8 @@ class RecordSink:
             return Lane(0, parts._replace(target=target))
 
         try:
-            by_letter = self.redrives_by(config) == "letter"
-            yield RedriveParts(place.connector, topic, SinkBrokers(asked.kafka), clients, open_lane, by_letter)
+            by = self.redrives_by(config)
+            yield RedriveParts(place.connector, topic, SinkBrokers(asked.kafka), clients, open_lane, by)
         finally:
             schemas.close()
 
@@ -218,6 +218,7 @@ class RecordSink:
         settings = replace(
             settings, tolerant=True, refused_in_row_max=0, logs_refused=False, target_timeout_s=timeout_s
         )
+        settings = replace(settings, linger_s=0.0, idle_s=0.0)
         return LaneParts(
             Nowhere(),
             self.reader(given, schemas),
@@ -267,6 +268,13 @@ class RecordSink:
         clients = GroupClients(spec.consumer, spec.producer, group_of(spec.connector), settings.letters_topic)
         group = GroupOffsets(clients, Owner(spec.epoch, spec.transactional_id), brokers.firsts)
 
+        def renew_letters() -> None:
+            from cdcworker.connectors.record_sink.letter_offsets import renew
+
+            # One task does it for all.
+            if settings.letters_topic and spec.task == 0:
+                renew(clients, brokers, settings.letters_topic)
+
         def open_lane(number: int, ownership: Ownership, progress: Progress) -> Lane:
             return Lane(number, self._lane_parts(spec, settings, place, shared, ownership, progress))
 
@@ -282,6 +290,7 @@ class RecordSink:
             ),
             open_lane,
             SinkLag(brokers.begin_ends),
+            renew_letters,
         )
 
     def _lane_parts(
@@ -328,7 +337,9 @@ class RecordSink:
         parsed = self.config_def.parse(self._config)
         brokers = SinkBrokers(place.kafka)
         names = parsed["topics"] or [
-            name for name in brokers.all_topics() if patterns.matches(parsed["topics.regex"], name)
+            name
+            for name in brokers.all_topics()
+            if name != parsed[LETTERS] and patterns.matches(parsed["topics.regex"], name)
         ]
         return [(topic, n) for topic, count in brokers.partitions(sorted(names)).items() for n in range(count)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
@@ -12,6 +13,8 @@ from cdcworker.schemas.errors import CdcError
 
 Stage = Literal["VALUE_CONVERTER", "TRANSFORMATION", "TASK_PUT"]
 PREFIX: Final = "__connect.errors."
+OWN: Final = "__cdcworker.letter"
+"""The header that each letter has, as a JSON object: what sends it again needs, whatever the config says of other headers."""
 CREATE_S: Final = 20.0
 
 
@@ -21,6 +24,8 @@ class Refused(NamedTuple):
     message: Any
     stage: Stage
     error: CdcError
+    topic_id: str = ""
+    """What the id of the record begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +45,32 @@ class LetterForm:
                 (PREFIX + name, value.encode(errors="backslashreplace"))
                 for name, value in self._context(refused).items()
             ]
-        return Letter(message.key(), message.value(), headers, max(0, message.timestamp()[1]))
+        own = {
+            **self._place(refused),
+            "timestamp": message.timestamp()[1],
+            "connector": self.connector,
+            "code": refused.error.code,
+        }
+        headers.append((OWN, json.dumps(own).encode()))
+        return Letter(message.key(), message.value(), headers)
 
-    def _context(self, refused: Refused) -> Mapping[str, str]:
-        message, error = refused.message, refused.error
+    def _place(self, refused: Refused) -> Mapping[str, str | int]:
+        """Returns where the record was, and what its id begins with."""
+        message = refused.message
         return {
             "topic": message.topic(),
-            "partition": str(message.partition()),
-            "offset": str(message.offset()),
+            "topic_id": refused.topic_id,
+            "partition": message.partition(),
+            "offset": message.offset(),
+        }
+
+    def _context(self, refused: Refused) -> Mapping[str, str]:
+        error = refused.error
+        place = self._place(refused)
+        return {
+            "topic": str(place["topic"]),
+            "partition": str(place["partition"]),
+            "offset": str(place["offset"]),
             "connector.name": self.connector,
             "task.id": str(self.task),
             "stage": refused.stage,
@@ -56,6 +79,13 @@ class LetterForm:
             "exception.message": error.message,
             "exception.stacktrace": str(error),
         }
+
+
+def unplaced_again(form: LetterForm, message: Any, error: CdcError) -> Letter:
+    """Returns a letter that does not say where its record was, as it stays in its topic: as it came, and this connector's."""
+    own = {"connector": form.connector, "code": error.code}
+    headers = [each for each in headers_of(message) if each[0] != OWN]
+    return Letter(message.key(), message.value(), [*headers, (OWN, json.dumps(own).encode())])
 
 
 def headers_of(message: Any) -> list[tuple[str, bytes | None]]:

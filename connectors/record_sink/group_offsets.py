@@ -50,8 +50,6 @@ class Letter(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]]
-    timestamp_ms: int = 0
-    """That of the record; 0: it has none."""
     partition: int = -1
     """-1: the client chooses one."""
 
@@ -62,6 +60,7 @@ class Committed(NamedTuple):
     offset: int
     epoch: Epoch
     id: str
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +70,8 @@ class Owner:
     epoch: Epoch
     id: str
     """The transactional id, which every owner of the task has."""
+    notes: str = ""
+    """What its notes begin with: owners of another kind read past them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +208,7 @@ class GroupOffsets:
 
     def _noted(self) -> dict[Partition, Committed]:
         """Returns what is committed. CdcError `sink.fenced` when a note is of a higher epoch."""
-        found = committed(self._consumer, sorted(self._partitions))
+        found = committed(self._consumer, sorted(self._partitions), self._owner.notes)
         newer = next((place for place, one in found.items() if one.epoch > self._owner.epoch), None)
         if newer is not None:
             self._producer = None
@@ -240,7 +241,6 @@ class GroupOffsets:
                     letter.value,
                     letter.key,
                     letter.partition,
-                    timestamp=letter.timestamp_ms,
                     headers=list(letter.headers),
                 )
                 return
@@ -260,19 +260,21 @@ class GroupOffsets:
 
 
 def note_of(owner: Owner) -> str:
-    return f"{owner.epoch[0]}.{owner.epoch[1]} {owner.id}"
+    return f"{owner.notes}{owner.epoch[0]}.{owner.epoch[1]} {owner.id}"
 
 
-def parse_note(text: str) -> tuple[Epoch, str]:
-    """Returns epoch and transactional id; those of nobody for a note that somebody else has written."""
-    epoch, _, id = text.partition(" ")
+def parse_note(text: str, notes: str = "") -> tuple[Epoch, str]:
+    """Returns epoch and transactional id; those of nobody for a note that somebody else has written, or an owner of another kind."""
+    if not text.startswith(notes):
+        return (-1, -1), ""
+    epoch, _, id = text[len(notes) :].partition(" ")
     first, _, second = epoch.partition(".")
     if first.isdecimal() and second.isdecimal():
         return (int(first), int(second)), id
     return (-1, -1), ""
 
 
-def committed(consumer: Any, partitions: Sequence[Partition]) -> dict[Partition, Committed]:
+def committed(consumer: Any, partitions: Sequence[Partition], notes: str = "") -> dict[Partition, Committed]:
     """Returns what is committed of these partitions. Raises CdcError."""
     deadline = time.monotonic() + ANSWER_S
     while partitions:
@@ -283,7 +285,9 @@ def committed(consumer: Any, partitions: Sequence[Partition]) -> dict[Partition,
             found, error = [], exc.args[0]
         if error is None:
             return {
-                (part.topic, part.partition): Committed(part.offset, *parse_note(part.metadata or ""))
+                (part.topic, part.partition): Committed(
+                    part.offset, *parse_note(part.metadata or "", notes), part.metadata or ""
+                )
                 for part in found
                 if part.offset >= 0
             }

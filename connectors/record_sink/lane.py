@@ -68,6 +68,7 @@ class _Ended(Exception):
 class _Entry(NamedTuple):
     record: TargetRecord
     message: Any
+    ids: str
 
 
 class Lane:
@@ -103,6 +104,12 @@ class Lane:
                 self._waiting.append(message)
                 self._bytes += _size(message[0])
             self._changed.notify()
+
+    def withdraw(self) -> None:
+        """Forgets the messages that no batch has begun with."""
+        with self._changed:
+            self._waiting.clear()
+            self._bytes = 0
 
     @property
     def is_full(self) -> bool:
@@ -206,7 +213,7 @@ class Lane:
         self._letters, self._refused = [], 0
         for message, ids in messages:
             offsets[message.topic(), message.partition()] = message.offset() + 1
-            record = self._read(message)
+            record = self._read(message, ids)
             if record is None:
                 continue
             moment = moment_of(record, message)
@@ -214,12 +221,14 @@ class Lane:
                 moments[moment] += 1
             newest[message.topic()] = moment or message.timestamp()[1]
             unsent = unsent_columns(record) if record.headers else ()
-            made = self._transformed(record, message)
+            made = self._transformed(record, message, ids)
             if made is not None:
-                entries.append(_Entry(_target_record(made, message, ids, unsent), message))
+                entries.append(_Entry(_target_record(made, message, ids, unsent), message, ids))
         self._write(entries)
         written = len(entries) - self._refused
-        self._parts.progress.done(Done(offsets, self._letters, self._refused, max(0, written), moments, newest))
+        self._parts.progress.done(
+            Done(offsets, self._letters, self._refused, max(0, written), moments, newest, len(messages))
+        )
 
     def _written_straight(self, target: WritesMessages, messages: Sequence[tuple[Any, str]]) -> bool:
         """Returns whether the target has taken the messages without that records were made of them."""
@@ -236,7 +245,7 @@ class Lane:
             return False
         offsets = {(each.topic(), each.partition()): each.offset() + 1 for each, _ in messages}
         self._parts.progress.taken()
-        self._parts.progress.done(Done(offsets, [], 0, written.records, written.moments, written.newest))
+        self._parts.progress.done(Done(offsets, [], 0, written.records, written.moments, written.newest, len(messages)))
         return True
 
     def _record(self, message: Any, ids: str) -> TargetRecord:
@@ -248,31 +257,31 @@ class Lane:
         assert schemas is not None
         return schemas.stored(id).schema
 
-    def _read(self, message: Any) -> ConnectRecord | None:
+    def _read(self, message: Any, ids: str) -> ConnectRecord | None:
         while True:
             try:
                 return self._parts.reader.read(message)
             except CdcError as error:
                 if error.kind != "transient":
-                    self._set_aside(message, "VALUE_CONVERTER", error)
+                    self._set_aside(message, ids, "VALUE_CONVERTER", error)
                     return None
                 self._parts.progress.try_failed(error)
                 log.warning("a schema is asked for again error=%s", error)
             except Exception as error:  # noqa: BLE001 - one record that no converter expects; the text may hold values
                 text = f"the record cannot be read ({type(error).__name__})"
-                self._set_aside(message, "VALUE_CONVERTER", CdcError(RECORD_UNREADABLE, text))
+                self._set_aside(message, ids, "VALUE_CONVERTER", CdcError(RECORD_UNREADABLE, text))
                 return None
             if self._ending.wait(AGAIN_S):
                 raise _Ended
 
-    def _transformed(self, record: ConnectRecord, message: Any) -> ConnectRecord | None:
+    def _transformed(self, record: ConnectRecord, message: Any, ids: str) -> ConnectRecord | None:
         try:
             return self._parts.chain.apply(record)
         except CdcError as error:
-            self._set_aside(message, "TRANSFORMATION", error)
+            self._set_aside(message, ids, "TRANSFORMATION", error)
         except Exception as error:  # noqa: BLE001 - one record that a transform does not expect; the text may hold values
             text = f"a transform cannot be applied ({type(error).__name__})"
-            self._set_aside(message, "TRANSFORMATION", CdcError(FAILED, text))
+            self._set_aside(message, ids, "TRANSFORMATION", CdcError(FAILED, text))
         return None
 
     def _write(self, entries: Sequence[_Entry]) -> None:
@@ -288,7 +297,7 @@ class Lane:
             if error.kind != "data":
                 raise
             if len(entries) == 1:
-                self._set_aside(entries[0].message, "TASK_PUT", error)
+                self._set_aside(entries[0].message, entries[0].ids, "TASK_PUT", error)
                 return
         half = len(entries) // 2
         self._write(entries[:half])
@@ -329,7 +338,7 @@ class Lane:
         asked = error.retry_after_s if isinstance(error, TargetUnavailable) else None
         return max(delay, min(asked or 0.0, RETRY_AFTER_S_MAX))
 
-    def _set_aside(self, message: Any, stage: Stage, error: CdcError) -> None:
+    def _set_aside(self, message: Any, ids: str, stage: Stage, error: CdcError) -> None:
         """Makes a dead letter of a message, or raises the error that halts the task."""
         if error.kind != "data":
             raise error
@@ -353,7 +362,7 @@ class Lane:
             )
         self._refused += stage == "TASK_PUT"
         if settings.letters_topic:
-            self._letters.append(self._parts.form.letter(Refused(message, stage, error)))
+            self._letters.append(self._parts.form.letter(Refused(message, stage, error, ids)))
 
 
 def _straight(parts: LaneParts) -> WritesMessages | None:

@@ -7,14 +7,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from cdcworker.connectors.record_sink.dead_letters import PREFIX, headers_of
+from cdcworker.connectors.record_sink.dead_letters import OWN, PREFIX, headers_of
 from cdcworker.connectors.record_sink.group_offsets import Partition
 from cdcworker.connectors.topic_reader import READ_FAILED
 from cdcworker.schemas.errors import CODES, CdcError
+from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_object
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 READ_COUNT: Final = 200
 READ_S: Final = 0.5
+TOPIC: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+_PARTITION: Final = re.compile(r"[0-9]{1,9}")
+_OFFSET: Final = re.compile(r"[0-9]{1,18}")
+_TOPIC_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,600}")
 _CODE: Final = re.compile(r"[A-Za-z0-9_.$]{1,200}")
 TEXT_MAX: Final = 1_000
 """So much is shown of what a header says, which anybody may have written."""
@@ -36,6 +41,10 @@ class StoredLetter(NamedTuple):
     connector: str
     code: str
     cause: str
+    topic_id: str = ""
+    """What the id of the record began with; empty for a letter that does not say it."""
+    timestamp_ms: int | None = None
+    """The time of the record; None for a letter that does not say it."""
 
     @property
     def place(self) -> Origin:
@@ -62,7 +71,9 @@ class RecordAgain:
     def __init__(self, letter: StoredLetter, origin: Origin, place: Origin) -> None:
         """`place`: the partition and the offset by which its target knows it."""
         self._message, self.origin, self._place = letter.message, origin, place
-        self._headers = [each for each in headers_of(letter.message) if not each[0].startswith(PREFIX)]
+        self.topic_id = letter.topic_id
+        self._timestamp_ms = letter.timestamp_ms
+        self._headers = [each for each in headers_of(letter.message) if not each[0].startswith((PREFIX, OWN))]
 
     def topic(self) -> str:
         return self.origin.topic
@@ -85,6 +96,8 @@ class RecordAgain:
         return self._headers
 
     def timestamp(self) -> tuple[int, int]:
+        if self._timestamp_ms is not None:
+            return 1, self._timestamp_ms
         found: tuple[int, int] = self._message.timestamp()
         return found
 
@@ -93,20 +106,42 @@ class RecordAgain:
 
 
 def letter_of(message: Any) -> StoredLetter:
-    """Returns what the headers of a message say. Those that Kafka Connect has written say the same."""
-    said = {name[len(PREFIX) :]: value for name, value in headers_of(message) if name.startswith(PREFIX)}
+    """Returns what the headers of a message say. Those that Kafka Connect has written say the same, but for what the record's id was
+    and its time."""
+    headers = headers_of(message)
+    said = {name[len(PREFIX) :]: value for name, value in headers if name.startswith(PREFIX)}
     texts = {name: value.decode(errors="replace")[:TEXT_MAX] for name, value in said.items() if value is not None}
-    topic, partition, offset = (texts.get(name, "") for name in ("topic", "partition", "offset"))
-    code = texts.get("exception.class.name", "")
-    has_origin = bool(topic) and all(text.isascii() and text.isdigit() for text in (partition, offset))
+    own = _own(headers)
+    named = texts.get("exception.class.name", "")
+    code = str(own.get("code", named))
+    # Other programs tell values in theirs.
+    is_ours = code in CODES and code == named
+    topic_id, timestamp_ms = str(own.get("topic_id", "")), own.get("timestamp")
     return StoredLetter(
         message,
-        Origin(topic, int(partition), int(offset)) if has_origin else None,
-        texts.get("connector.name", ""),
+        _origin(own if "topic" in own else texts),
+        str(own.get("connector", texts.get("connector.name", "")))[:TEXT_MAX],
         code if _CODE.fullmatch(code) else "",
-        # Other programs tell values in theirs.
-        texts.get("exception.message", "") if code in CODES else "",
+        texts.get("exception.message", "") if is_ours else "",
+        topic_id if _TOPIC_ID.fullmatch(topic_id) else "",
+        timestamp_ms if isinstance(timestamp_ms, int) and abs(timestamp_ms) < 2**63 else None,
     )
+
+
+def _own(headers: Sequence[tuple[str, bytes | None]]) -> Mapping[str, Any]:
+    text = dict(headers).get(OWN)
+    try:
+        return parse_object(text) if text else {}
+    except JsonRefused:
+        return {}
+
+
+def _origin(said: Mapping[str, Any]) -> Origin | None:
+    """Returns the place that headers say; None where nothing can have it."""
+    topic, partition, offset = (str(said.get(name, "")) for name in ("topic", "partition", "offset"))
+    if not (TOPIC.fullmatch(topic) and _PARTITION.fullmatch(partition) and _OFFSET.fullmatch(offset)):
+        return None
+    return Origin(topic, int(partition), int(offset))
 
 
 class LetterReader:

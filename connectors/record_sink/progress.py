@@ -30,6 +30,8 @@ class Done(NamedTuple):
     """When its changes were committed in the source, in ms, and how many at each time."""
     newest: Mapping[str, int]
     """By topic, the time of a change that is in the target now, in ms."""
+    messages: int = 0
+    """How many messages it was made of."""
 
 
 class Progress:
@@ -45,7 +47,7 @@ class Progress:
         self._newest: dict[str, int] = {}
         self.retrying = RetryStatus()
         self.latency = LatencyHistogram()
-        self.changes = self.batches = self.refused = self.batch_records = 0
+        self.changes = self.batches = self.refused = self.batch_records = self.messages = 0
 
     def done(self, batch: Done) -> None:
         now_s = time.time()
@@ -57,6 +59,7 @@ class Progress:
             self.changes += batch.written
             self.refused += batch.refused
             self.batches += 1
+            self.messages += batch.messages
             self.batch_records = batch.written
             self.latency.note_all(batch.moments, now_s)
 

@@ -31,6 +31,8 @@ DRAIN_S: Final = 3.0
 AGAIN_S: Final = 1.0
 TAKE_OVER_ALLOW_S: Final = 60.0
 ID_S: Final = 20.0
+RENEW_S: Final = 3_600.0
+RENEW_AGAIN_S: Final = 60.0
 
 
 class TaskParts(NamedTuple):
@@ -42,6 +44,8 @@ class TaskParts(NamedTuple):
     open_reader: Callable[[Mapping[Partition, int]], TopicReader]
     open_lane: Callable[[int, Ownership, Progress], Lane]
     lag: SinkLag
+    renew_letters: Callable[[], None] = lambda: None
+    """Commits again how far the dead letters are done with. Raises CdcError."""
 
 
 class RecordSinkTask:
@@ -63,6 +67,7 @@ class RecordSinkTask:
         )  # fmt: skip
         self._reported = float("-inf")
         self._looked_at = time.monotonic()
+        self._renew_at = float("-inf")
 
     def run(self) -> None:
         reader: TopicReader | None = None
@@ -88,6 +93,7 @@ class RecordSinkTask:
             self._context.beat("records", 0.0)
             self._take(self._read(reader), reader)
             self._look_for_recreated()
+            self._renew()
             self._progress.raise_failed()
             for lane in self._lanes:
                 lane.watch()
@@ -185,6 +191,17 @@ class RecordSinkTask:
             if self._ids[topic] not in (id, topic):
                 text = "the topic was deleted and created again since it was read"
                 raise CdcError(OFFSETS_GONE, text, where={"topic": topic})
+
+    def _renew(self) -> None:
+        if time.monotonic() < self._renew_at:
+            return
+        self._context.beat("committing again how far dead letters are done with", TAKE_OVER_ALLOW_S)
+        try:
+            self._parts.renew_letters()
+            self._renew_at = time.monotonic() + RENEW_S
+        except CdcError as error:
+            self._renew_at = time.monotonic() + RENEW_AGAIN_S
+            log.warning("the offsets of dead letters are committed again later error=%s", error)
 
     def _balance(self, reader: TopicReader) -> None:
         """Pauses the partitions of lanes that have enough, and resumes those of lanes that have room again."""

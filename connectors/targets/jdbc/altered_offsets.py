@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cdcworker.connectors.api.sink import LedgerAccess
+from cdcworker.connectors.record_sink.letter_offsets import are_of_letters
 from cdcworker.connectors.targets.jdbc.errors import as_target_error
 from cdcworker.connectors.targets.jdbc.ledger import Partition, RecordLedger
 from cdcworker.connectors.targets.jdbc.rules import WriteRules
@@ -28,7 +29,8 @@ def alter(
         try:
             database.prepare_ledger(database.ledger_sql.ddl)
             with database.transaction():
-                known = ledger.partitions(database.connection)
+                # Letters that were sent again have offsets of their own, which a change of the topics leaves as they are.
+                known = [one for one in ledger.partitions(database.connection) if not are_of_letters(one.topic_id)]
                 ledger.alter(database.connection, dict.fromkeys(known, 0) if wanted is None else wanted)
         except CdcError as error:
             raise as_target_error(error) from error

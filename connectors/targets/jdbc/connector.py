@@ -35,7 +35,7 @@ class JdbcSink(RecordSink):
     def batch_default(self, config: Mapping[str, Any]) -> int:
         return int(config["batch.size"] or BATCH_DEFAULT)
 
-    def redrives_by(self, config: Mapping[str, Any]) -> Literal["record", "letter", ""]:
+    def redrives_by(self, config: Mapping[str, Any]) -> Literal["record", "row", "letter", ""]:
         """The ledger takes no earlier offset of a topic: letters have their own."""
         del config
         return "letter"

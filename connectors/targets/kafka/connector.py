@@ -34,7 +34,7 @@ class KafkaSink(RecordSink):
         del config
         return BATCH_DEFAULT
 
-    def redrives_by(self, config: Mapping[str, Any]) -> Literal["record", "letter", ""]:
+    def redrives_by(self, config: Mapping[str, Any]) -> Literal["record", "row", "letter", ""]:
         """A copy stands where its record stands: none comes later."""
         del config
         return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from cdcworker.connectors.api.record_target import RecordTarget, TargetPlace
 from cdcworker.connectors.config.definition import ConfigDef
@@ -27,3 +27,8 @@ class OpenSearchSink(RecordSink):
 
     def engine(self, config: Mapping[str, Any], settings: EngineSettings) -> EngineSettings:
         return engine_of(config, settings)
+
+    def redrives_by(self, config: Mapping[str, Any]) -> Literal["record", "row", "letter", ""]:
+        """Of two changes of a document the newer one stays, which their places tell."""
+        del config
+        return "row"

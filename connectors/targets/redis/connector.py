@@ -21,7 +21,9 @@ class RedisSink(RecordSink):
 
         return RedisTarget(place)
 
-    def redrives_by(self, config: Mapping[str, Any]) -> Literal["record", "letter", ""]:
+    def redrives_by(self, config: Mapping[str, Any]) -> Literal["record", "row", "letter", ""]:
         """A stream that keeps offsets takes no earlier one of a topic: letters have their own."""
         is_stream = type_of(config, self._config.get("connector.class", "").strip()) == "STREAM"
-        return "letter" if is_stream and config["redis.stream.once"] else "record"
+        if not is_stream:
+            return "row"
+        return "letter" if config["redis.stream.once"] else "record"

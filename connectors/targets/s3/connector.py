@@ -27,7 +27,7 @@ class FilesSink(RecordSink):
 
         return FilesTarget(place)
 
-    def redrives_by(self, config: Mapping[str, Any]) -> Literal["record", "letter", ""]:
+    def redrives_by(self, config: Mapping[str, Any]) -> Literal["record", "row", "letter", ""]:
         """A file has the records of its offsets: none comes later."""
         del config
         return ""

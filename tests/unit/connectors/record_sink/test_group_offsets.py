@@ -111,7 +111,7 @@ class Transactions:
     def begin_transaction(self):
         self.parts, self.sent = (), []
 
-    def produce(self, _topic, value, _key, _partition, timestamp, headers):
+    def produce(self, _topic, value, _key, _partition, headers):
         self.sent.append(value)
 
     def send_offsets_to_transaction(self, parts, _group, _timeout):

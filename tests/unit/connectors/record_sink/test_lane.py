@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import Any
 
@@ -163,6 +164,10 @@ def test_a_dead_letter_is_the_record_as_it_came_with_connects_headers():
     assert (letter.key, letter.value) == (b'"k"', b"no JSON")
     headers = dict(letter.headers)
     assert headers.pop("own") == b"1"
+    assert json.loads(headers.pop("__cdcworker.letter")) == {
+        "topic": "t", "topic_id": "id", "partition": 0, "offset": 1, "timestamp": 1_000, "connector": "c",
+        "code": "sink.record_unreadable",
+    }  # fmt: skip
     assert headers == {
         "__connect.errors.topic": b"t",
         "__connect.errors.partition": b"0",
