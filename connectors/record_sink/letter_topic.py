@@ -25,7 +25,7 @@ TEXT_MAX: Final = 1_000
 """So much is shown of what a header says, which anybody may have written."""
 
 
-class Origin(NamedTuple):
+class LetterOrigin(NamedTuple):
     """Where a record was before it was set aside."""
 
     topic: str
@@ -33,11 +33,11 @@ class Origin(NamedTuple):
     offset: int
 
 
-class StoredLetter(NamedTuple):
+class TopicLetter(NamedTuple):
     """A letter in its topic. `origin` None: it does not say where its record was."""
 
     message: Any
-    origin: Origin | None
+    origin: LetterOrigin | None
     connector: str
     code: str
     cause: str
@@ -47,9 +47,9 @@ class StoredLetter(NamedTuple):
     """The time of the record; None for a letter that does not say it."""
 
     @property
-    def place(self) -> Origin:
+    def place(self) -> LetterOrigin:
         """Where the record was, or else where the letter is."""
-        return self.origin or Origin(self.message.topic(), self.message.partition(), self.message.offset())
+        return self.origin or LetterOrigin(self.message.topic(), self.message.partition(), self.message.offset())
 
     def told(self) -> dict[str, Any]:
         """Returns what may be shown of it: nothing that is in the record."""
@@ -68,7 +68,7 @@ class StoredLetter(NamedTuple):
 class RecordAgain:
     """The record of a letter, as Kafka's client would return it."""
 
-    def __init__(self, letter: StoredLetter, origin: Origin, place: Origin) -> None:
+    def __init__(self, letter: TopicLetter, origin: LetterOrigin, place: LetterOrigin) -> None:
         """`place`: the partition and the offset by which its target knows it."""
         self._message, self.origin, self._place = letter.message, origin, place
         self.topic_id = letter.topic_id
@@ -105,7 +105,7 @@ class RecordAgain:
         return len(self._message)
 
 
-def letter_of(message: Any) -> StoredLetter:
+def letter_of(message: Any) -> TopicLetter:
     """Returns what the headers of a message say. Those that Kafka Connect has written say the same, but for what the record's id was
     and its time."""
     headers = headers_of(message)
@@ -117,7 +117,7 @@ def letter_of(message: Any) -> StoredLetter:
     # Other programs tell values in theirs.
     is_ours = code in CODES and code == named
     topic_id, timestamp_ms = str(own.get("topic_id", "")), own.get("timestamp")
-    return StoredLetter(
+    return TopicLetter(
         message,
         _origin(own if "topic" in own else texts),
         str(own.get("connector", texts.get("connector.name", "")))[:TEXT_MAX],
@@ -136,12 +136,12 @@ def _own(headers: Sequence[tuple[str, bytes | None]]) -> Mapping[str, Any]:
         return {}
 
 
-def _origin(said: Mapping[str, Any]) -> Origin | None:
+def _origin(said: Mapping[str, Any]) -> LetterOrigin | None:
     """Returns the place that headers say; None where nothing can have it."""
     topic, partition, offset = (str(said.get(name, "")) for name in ("topic", "partition", "offset"))
     if not (TOPIC.fullmatch(topic) and _PARTITION.fullmatch(partition) and _OFFSET.fullmatch(offset)):
         return None
-    return Origin(topic, int(partition), int(offset))
+    return LetterOrigin(topic, int(partition), int(offset))
 
 
 class LetterReader:
@@ -152,7 +152,7 @@ class LetterReader:
         own = {"enable.partition.eof": True, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
         self._consumer = Consumer({**settings, **own, "log_level": 3})
 
-    def read(self, number: int, begin: int, end: int) -> Iterator[tuple[Sequence[StoredLetter], int]]:
+    def read(self, number: int, begin: int, end: int) -> Iterator[tuple[Sequence[TopicLetter], int]]:
         """Yields letters of a partition, in their order, each time with the offset behind the last of them. CdcError where Kafka does
         not answer."""
         if begin >= end:

@@ -20,10 +20,10 @@ from cdcworker.connectors.record_sink.group_offsets import GroupClients, GroupOf
 from cdcworker.connectors.record_sink.lane import Lane
 from cdcworker.connectors.record_sink.letter_offsets import NOTES, next_owner, record_ids
 from cdcworker.connectors.record_sink.letter_topic import (
+    LetterOrigin,
     LetterReader,
-    Origin,
     RecordAgain,
-    StoredLetter,
+    TopicLetter,
     letter_of,
     partitions_of,
 )
@@ -184,7 +184,7 @@ class _Way:
         """How many letters the next step has."""
         self._ids: dict[str, str] = {}
 
-    def steps(self, letters: Sequence[StoredLetter], behind: int, out: Outcome, deadline: float) -> Iterator[Step]:
+    def steps(self, letters: Sequence[TopicLetter], behind: int, out: Outcome, deadline: float) -> Iterator[Step]:
         """Sends letters, as many at a time as the target takes in a moment; `behind`: the offset behind the last of them."""
         at = 0
         while at < len(letters):
@@ -200,7 +200,7 @@ class _Way:
         self._lane.end()
         self._lane.join(END_S)
 
-    def _sent(self, letters: Sequence[StoredLetter], behind: int, out: Outcome, deadline: float) -> Step:
+    def _sent(self, letters: Sequence[TopicLetter], behind: int, out: Outcome, deadline: float) -> Step:
         meant = [one for one in letters if _is_meant(self._parts, one, "")]
         placed = [(one, one.origin) for one in meant if one.origin is not None]
         changes, messages = self._progress.changes, self._progress.messages
@@ -224,11 +224,11 @@ class _Way:
                 again.append(unplaced_again(self._form, stored.message, CdcError(LETTER_WITHOUT_PLACE, NO_HEADERS)))
         return Step(behind, again, error)
 
-    def _again(self, letter: StoredLetter, origin: Origin) -> tuple[RecordAgain, str]:
+    def _again(self, letter: TopicLetter, origin: LetterOrigin) -> tuple[RecordAgain, str]:
         message, by = letter.message, self._parts.by
         # The topic may have been created again since the letter was written: its id now need not be the record's.
         if by == "letter" or (by == "record" and not letter.topic_id):
-            place = Origin(message.topic(), message.partition(), message.offset())
+            place = LetterOrigin(message.topic(), message.partition(), message.offset())
             return RecordAgain(letter, origin, place), record_ids(self._id(place.topic), self._parts.connector)
         return RecordAgain(letter, origin, origin), letter.topic_id or self._id(origin.topic)
 
@@ -255,7 +255,7 @@ class _Way:
         return None
 
 
-def _fitting(letters: Sequence[StoredLetter], most: int) -> int:
+def _fitting(letters: Sequence[TopicLetter], most: int) -> int:
     """Returns how many letters a step has: all of them may fail again, and wait for one commit."""
     size = 0
     for count, one in enumerate(letters[:most]):
@@ -302,7 +302,7 @@ def _shares(done: _Committed, asked: DeadLetterFilter) -> Iterator[tuple[int, in
             yield number, begin, min(end, after[2])
 
 
-def _is_meant(parts: RedriveParts, letter: StoredLetter, topic: str) -> bool:
+def _is_meant(parts: RedriveParts, letter: TopicLetter, topic: str) -> bool:
     """Several connectors may share a topic of dead letters."""
     return letter.connector in ("", parts.connector) and topic in ("", letter.place.topic)
 

@@ -58,7 +58,7 @@ class GatheringTransport(TCPTransport):  # type: ignore[misc]  # the library has
         return bool(self._read_buffer)
 
 
-class PlainChannel(Channel):  # type: ignore[misc]  # the library has no types
+class PlainTransport(Channel):  # type: ignore[misc]  # the library has no types
     """A channel that stays closed once the server has closed it."""
 
     def _do_revive(self) -> None:
@@ -68,7 +68,7 @@ class PlainChannel(Channel):  # type: ignore[misc]  # the library has no types
 class JudgedConnection(Connection):  # type: ignore[misc]  # the library has no types
     """A connection over a socket that `opened` returns."""
 
-    Channel = PlainChannel
+    Channel = PlainTransport
 
     def __init__(self, opened: Callable[[], socket.socket], settings: Mapping[str, Any]) -> None:
         super().__init__("127.0.0.1", **settings)

@@ -33,7 +33,7 @@ _BAD: Final = (
 _QUOTED: Final = re.compile(r'[",\r\n]')
 
 
-class Format(NamedTuple):
+class FileFormat(NamedTuple):
     """How a file is made. `shape` returns what all records of one file have in common."""
 
     ending: str
@@ -42,16 +42,16 @@ class Format(NamedTuple):
     """CdcError of kind `data` for records of which one cannot be written."""
 
 
-def format_named(name: str, *, events: bool, compression: str) -> Format:
+def format_named(name: str, *, events: bool, compression: str) -> FileFormat:
     """Returns a format by its name in configs."""
     if name == "avro":
-        return Format(".avro", _struct, _refusing(_avro))
+        return FileFormat(".avro", _struct, _refusing(_avro))
     if name == "parquet":
-        return Format(".parquet", _struct, _refusing(parquet_values.file_of))
+        return FileFormat(".parquet", _struct, _refusing(parquet_values.file_of))
     content, shape, ending = (_csv, _columns, ".csv") if name == "csv" else (_lines(events=events), _nothing, ".json")
     if compression == "gzip":
-        return Format(f"{ending}.gz", shape, lambda records: gzip.compress(_refusing(content)(records), 6, mtime=0))
-    return Format(ending, shape, _refusing(content))
+        return FileFormat(f"{ending}.gz", shape, lambda records: gzip.compress(_refusing(content)(records), 6, mtime=0))
+    return FileFormat(ending, shape, _refusing(content))
 
 
 def _refusing(content: Callable[[Sequence[TargetRecord]], bytes]) -> Callable[[Sequence[TargetRecord]], bytes]:

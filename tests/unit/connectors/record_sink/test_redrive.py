@@ -11,7 +11,7 @@ from cdcworker.connectors.record_sink.dead_letters import OWN, PREFIX, LetterFor
 from cdcworker.connectors.record_sink.errors import LETTER_WITHOUT_PLACE, RECORD_REFUSED
 from cdcworker.connectors.record_sink.group_offsets import Committed, note_of, parse_note
 from cdcworker.connectors.record_sink.letter_offsets import next_owner, record_ids
-from cdcworker.connectors.record_sink.letter_topic import Origin, RecordAgain, letter_of
+from cdcworker.connectors.record_sink.letter_topic import LetterOrigin, RecordAgain, letter_of
 from cdcworker.connectors.record_sink.progress import Done
 from cdcworker.connectors.record_sink.redrive import Outcome, RedrivenForm, RedriveParts, _is_meant, _shares, _Way
 from cdcworker.connectors.registry.names import lookup
@@ -64,7 +64,7 @@ def test_a_letter_says_where_its_record_was_and_keeps_its_time_while_the_broker_
     stored.at = 99_999
     found = letter_of(stored)
     assert (found.origin, found.connector, found.code, found.cause) == (
-        Origin("shop.t", 2, 5),
+        LetterOrigin("shop.t", 2, 5),
         "c",
         RECORD_REFUSED,
         "why",
@@ -80,7 +80,7 @@ def test_a_letter_without_headers_of_connect_says_its_place_all_the_same():
     stored, made = letter(LetterForm("c", 0, False, "Class"))
     assert [name for name, _ in made.headers] == ["own", OWN]
     found = letter_of(stored)
-    assert (found.origin, found.connector, found.topic_id) == (Origin("shop.t", 2, 5), "c", "of-the-topic")
+    assert (found.origin, found.connector, found.topic_id) == (LetterOrigin("shop.t", 2, 5), "c", "of-the-topic")
 
 
 def test_letters_that_connect_wrote_have_the_time_of_their_record_from_the_broker():
@@ -226,7 +226,7 @@ def test_the_text_of_another_programs_error_is_not_told():
         "exception.message": b"s3cret",
     }
     found = letter_of(Message(headers=[(PREFIX + name, value) for name, value in said.items()]))
-    assert (found.origin, found.code, found.cause) == (Origin("t", 0, 1), "org.apache.kafka.X", "")
+    assert (found.origin, found.code, found.cause) == (LetterOrigin("t", 0, 1), "org.apache.kafka.X", "")
 
 
 @pytest.mark.parametrize("offset", [b"", b"-1", b"1x", b"\xff", None])
@@ -234,7 +234,7 @@ def test_a_letter_without_a_place_is_shown_at_its_own(offset):
     said = {"topic": b"t", "partition": b"0", "offset": offset}
     found = letter_of(Message(headers=[(PREFIX + name, value) for name, value in said.items()]))
     assert found.origin is None
-    assert found.place == Origin("dead", 0, 7)
+    assert found.place == LetterOrigin("dead", 0, 7)
 
 
 def test_a_record_that_is_sent_again_has_its_own_headers_and_one_of_two_places():
@@ -242,7 +242,7 @@ def test_a_record_that_is_sent_again_has_its_own_headers_and_one_of_two_places()
     origin = found.origin
     again = RecordAgain(found, origin, origin)
     assert (again.topic(), again.partition(), again.offset(), again.headers()) == ("shop.t", 2, 5, [("own", b"x")])
-    as_letter = RecordAgain(found, origin, Origin("dead", 0, 7))
+    as_letter = RecordAgain(found, origin, LetterOrigin("dead", 0, 7))
     assert (as_letter.topic(), as_letter.partition(), as_letter.offset()) == ("shop.t", 0, 7)
     failed = RedrivenForm("c", 0, True, "Class").letter(
         Refused(as_letter, "TASK_PUT", CdcError(RECORD_REFUSED, "still"))
