@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import ssl
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
@@ -20,17 +23,26 @@ from cdcworker.schemas.avro import SCHEMA_CHARS_MAX, SCHEMA_TYPES, TypedSchema, 
 from cdcworker.schemas.change import Avro, JsonObject
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.log import ID_MAX, StoredSchema, fingerprint_of_schema, text_of
+from cdcworker.schemas.threads import start_thread
 from cdcworker.schemas.untrusted.json_text import JsonLimits, JsonRefused, parse_object
 
-CONNECT_S: Final = 10.0
-REQUEST_S: Final = 30.0
+CONNECT_S: Final = 5.0
+ASKED_S: Final = 20.0
+"""How long all addresses together have for one answer: less than a task may be without a step."""
+BREAK_S: Final = 0.2
 BODY_BYTES_MAX: Final = 4 * SCHEMA_CHARS_MAX
 _MEDIA: Final = "application/vnd.schemaregistry.v1+json"
 _LIMITS: Final = JsonLimits(BODY_BYTES_MAX)
 _CODES: Final = Codes(UNAVAILABLE, REFUSED)
 _LOGIN: Final = frozenset((401, 403, 407))
 _INCOMPATIBLE: Final = 409
-_RETRIED: Final = frozenset((408, 425, 429))
+_MISSING: Final = frozenset((40401, 40402, 40403))
+"""What a registry says of a subject, a version or a schema that it does not have."""
+_UNPROCESSABLE: Final = 422
+_READ_ONLY: Final = 42205
+"""A registry or a subject that takes nothing new for now."""
+Beat = Callable[[str, float], None]
+"""Told before each request what follows, and how many seconds it may take."""
 
 
 class LatestSchema(NamedTuple):
@@ -43,9 +55,18 @@ class LatestSchema(NamedTuple):
 class RegistryClient:
     """Asks a registry. One thread uses it. An address that does not answer is passed over for the next one."""
 
-    def __init__(self, settings: RegistrySettings, state_dir: str = "") -> None:
+    def __init__(
+        self,
+        settings: RegistrySettings,
+        beat: Beat = lambda _doing, _allow_s: None,
+        *,
+        state_dir: str = "",
+        asked_s: float = ASKED_S,
+    ) -> None:
         self._settings = settings
         self._state_dir = state_dir
+        self._beat = beat
+        self._asked_s = asked_s
         self._clients: dict[str, HttpClient] = {}
         self._first = 0
 
@@ -64,11 +85,11 @@ class RegistryClient:
     def look_up(self, subject: str, schema: Avro | TypedSchema) -> int:
         """Returns the id of a schema that the subject has. CdcError `registry.not_registered`."""
         path = f"/subjects/{_quoted(subject)}{self._normalize()}"
-        return self._id(self._asked("POST", path, _body(schema)), subject)
+        return self._id(self._asked("POST", path, _body(schema), may_miss=True), subject)
 
     def latest(self, subject: str) -> LatestSchema:
         """Returns the newest schema of a subject. CdcError `registry.not_registered`."""
-        answer = self._asked("GET", f"/subjects/{_quoted(subject)}/versions/latest", None)
+        answer = self._asked("GET", f"/subjects/{_quoted(subject)}/versions/latest", None, may_miss=True)
         if answer.status == 404:
             raise CdcError(NOT_REGISTERED, "the subject has no version", where={"subject": subject})
         found = self._content(answer, subject)
@@ -78,7 +99,7 @@ class RegistryClient:
     def by_id(self, id: int) -> StoredSchema | None:
         """Returns the schema of an id, None if the registry does not have it. Ids are asked for once: no connection is kept."""
         try:
-            answer = self._asked("GET", f"/schemas/ids/{id}", None)
+            answer = self._asked("GET", f"/schemas/ids/{id}", None, may_miss=True)
         finally:
             self.close()
         if answer.status == 404:
@@ -107,35 +128,43 @@ class RegistryClient:
 
     # Addresses
 
-    def _asked(self, method: str, path: str, body: bytes | None) -> Answer:
-        """Returns an answer that is one: not that of a server that cannot answer now, or does not let us in."""
-        urls = self._settings.urls
-        failure: CdcError | None = None
+    def _asked(self, method: str, path: str, body: bytes | None, *, may_miss: bool = False) -> Answer:
+        """Returns an answer that is the registry's own: not that of a server that cannot answer now, does not let us in, or is a
+        gateway before the registry. `may_miss`: the registry may say that it does not have what is asked for."""
+        urls, deadline = self._settings.urls, time.monotonic() + self._asked_s
+        failure: CdcError = CdcError(UNAVAILABLE, "no address has answered in time")
         for number in range(len(urls)):
             at = (self._first + number) % len(urls)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            self._beat("the answer of a schema registry", left)
             try:
-                answer = self._client(urls[at]).request(method, urlsplit(urls[at]).path + path, body, self._headers())
+                # Each address that follows has its part of the time.
+                with _broken_off(self._client(urls[at]), left / (len(urls) - number)) as client:
+                    answer = client.request(method, urlsplit(urls[at]).path + path, body, self._headers())
             except TargetUnavailable as error:
                 failure = error
                 continue
-            if answer.status >= 500 or answer.status in _RETRIED:
+            if answer.status in _LOGIN or 300 <= answer.status < 400:
+                self._first = at
+                raise self._refused(answer.status)
+            if not _is_judgement(answer, may_miss=may_miss):
                 where = {"status": answer.status}
                 failure = CdcError(UNAVAILABLE, "the registry cannot answer now", where=where)
                 continue
             self._first = at
-            if answer.status in _LOGIN or 300 <= answer.status < 400:
-                text = (
-                    "the registry does not let the connector in" if answer.status in _LOGIN else "it points elsewhere"
-                )
-                raise CdcError(REFUSED, text, where={"key": self._settings.key, "status": answer.status})
             return answer
-        assert failure is not None
         raise failure
+
+    def _refused(self, status: int) -> CdcError:
+        text = "the registry does not let the connector in" if status in _LOGIN else "it points elsewhere"
+        return CdcError(REFUSED, text, where={"key": self._settings.key, "status": status})
 
     def _client(self, url: str) -> HttpClient:
         client = self._clients.get(url)
         if client is None:
-            limits = AnswerLimits(BODY_BYTES_MAX, REQUEST_S)
+            limits = AnswerLimits(BODY_BYTES_MAX, self._asked_s)
             client = self._clients[url] = HttpClient(self._endpoint(url), _CODES, limits)
         return client
 
@@ -144,7 +173,7 @@ class RegistryClient:
         is_tls, host = parts.scheme == "https", parts.hostname or ""
         tls_policy.check(self._settings.key, "http://", VERIFIED if is_tls else PLAIN, [host])
         port = parts.port or (443 if is_tls else 80)
-        return Endpoint(host, port, self._tls() if is_tls else None, CONNECT_S, REQUEST_S, self._settings.key)
+        return Endpoint(host, port, self._tls() if is_tls else None, CONNECT_S, self._asked_s, self._settings.key)
 
     def _tls(self) -> ssl.SSLContext:
         texts = {f"{SSL}{name}": text for name, text in self._settings.tls.items()}
@@ -164,6 +193,41 @@ class RegistryClient:
                 REFUSED, "the login has characters that HTTP does not have", where={"key": self._settings.key}
             )
         return {**found, "Authorization": text}
+
+
+def _is_judgement(answer: Answer, *, may_miss: bool) -> bool:
+    """Returns whether an answer is what the registry says of a schema. A refusal is one with the registry's own code of an error:
+    anything before it may answer with a status too."""
+    if 200 <= answer.status < 300:
+        return True
+    if answer.status not in (404, _INCOMPATIBLE, _UNPROCESSABLE):
+        return False
+    try:
+        code = parse_object(answer.body, _LIMITS).get("error_code")
+    except JsonRefused:
+        return False
+    if answer.status == 404:
+        return may_miss and code in _MISSING
+    return isinstance(code, int) and code != _READ_ONLY
+
+
+@contextlib.contextmanager
+def _broken_off(client: HttpClient, after_s: float) -> Iterator[HttpClient]:
+    """Ends what the client does after a time, however slowly a server sends what it sends."""
+    done = threading.Event()
+
+    def watch() -> None:
+        if not done.wait(after_s):
+            client.cancel()
+            while not done.wait(BREAK_S):
+                client.cancel()
+
+    watching = start_thread(watch, name="registry-deadline")
+    try:
+        yield client
+    finally:
+        done.set()
+        watching.join()
 
 
 def _too_long() -> JsonObject:

@@ -26,7 +26,8 @@ _ENCODING: Final = ("type", "name", "fields", "symbols", "items", "values", "siz
 
 
 class ExternalRegistrar:
-    """Returns the ids of schemas: registered, or looked up where the config says so. One thread uses it."""
+    """Returns the ids of schemas: registered, or looked up where the config says so. One thread uses it. What it has learned stays
+    known when it is closed: a session that is dropped half-way goes on from there."""
 
     def __init__(self, settings: RegistrySettings, side: str, client: RegistryClient) -> None:
         self.settings = settings
@@ -35,6 +36,7 @@ class ExternalRegistrar:
         self._ids: BoundedCache[tuple[str, str], int] = BoundedCache(IDS_MAX)
 
     def close(self) -> None:
+        """Closes the connections; the next request opens one again."""
         self._client.close()
 
     def id_of(self, topic: str, registration: Registration) -> int:

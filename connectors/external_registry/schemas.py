@@ -64,4 +64,4 @@ def schemas_of(config: Mapping[str, Any], side: str, own: FindsSchemas, state_di
 def client_of(config: Mapping[str, Any], side: str, state_dir: str = "") -> RegistryClient | None:
     """Returns a client of the registry that a validated config names for keys or values, None where it names none."""
     settings = registry_of(config, side)
-    return None if settings is None else RegistryClient(settings, state_dir)
+    return None if settings is None else RegistryClient(settings, state_dir=state_dir)

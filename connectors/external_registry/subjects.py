@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cdcworker.connectors.external_registry.errors import INVALID
+from cdcworker.connectors.external_registry.errors import INVALID, REFUSED
+from cdcworker.connectors.formats.registry_keys import STRATEGIES
 from cdcworker.schemas.avro import TypedSchema
 from cdcworker.schemas.change import Avro
 from cdcworker.schemas.errors import CdcError
@@ -12,6 +13,10 @@ def subject_of(strategy: str, topic: str, side: str, schema: Avro | TypedSchema)
     """Returns the subject of a topic's keys or values, of the record, or of both."""
     if strategy == "TopicNameStrategy":
         return f"{topic}-{side}"
+    if strategy not in STRATEGIES:
+        raise CdcError(
+            REFUSED, f"{side}.subject.name.strategy of the {side} converter is none of {', '.join(STRATEGIES)}"
+        )
     name = record_name(schema)
     if not name:
         text = f"the {strategy} names subjects by records, and the {side} is none that has a name"

@@ -53,6 +53,9 @@ class AvroReader:
             schema, renamed = unescaped(schema_of(avro))
         except DataError as error:
             raise unreadable(str(error), id=id) from None
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            text = "the Avro schema has no form here: one that holds itself is not read"
+            raise unreadable(text, error, id=id) from None
         known = self._known[id] = _Known(prepare(avro), schema, renamed)
         return known
 

@@ -23,7 +23,7 @@ STRUCTURED: Final = "structured"
 BINARY: Final = "binary"
 _PREFIX: Final = "ce_"
 _EXTENSION: Final = "iodebezium"
-_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
+_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _OWN: Final = frozenset(("op", "source", "transaction", "ts_ms", "ts_us", "ts_ns"))
 """Fields of an envelope that are attributes of the event, or of no account for it."""
@@ -47,8 +47,7 @@ class CloudEventsFormat:
     def writer(self, kind: Avro | None, *, optional: bool = False) -> RecordWriter:
         if kind is None:
             raise CdcError(NO_FORM, "a value without a schema is no change; the JsonConverter can write it")
-        names = {field["name"] for field in kind.get("fields", ())} if isinstance(kind, dict) else set()
-        if not isinstance(kind, dict) or not names.issuperset(("op", "source")):
+        if not isinstance(kind, dict) or not _is_change(kind):
             return ConnectJsonFormat(schemas=False, numeric=True).writer(kind, optional=optional)
         return _EventWriter(kind, self)
 
@@ -71,6 +70,7 @@ class _EventWriter:
             described = connect_schema({"type": "record", "fields": data})
             self._head, self._tail = f'{{"schema":{_json(described)},"payload":', "}"
         self._source = _source_names(kind) if of.extensions else ()
+        self._transaction = _transaction_names(kind) if of.extensions else ()
         self._extends = of.extensions
 
     def bind(self, id: int) -> None: ...
@@ -117,13 +117,25 @@ class _EventWriter:
         if self._extends:
             out[f"{_EXTENSION}op"] = by_name["op"]
             out |= {attribute: of(source.get(field)) for attribute, field, of in self._source}
-            transaction = by_name.get("transaction")
-            if transaction:
-                out |= {
-                    f"{_EXTENSION}tx{_letters(field)}": None if item is None else str(item)
-                    for field, item in transaction.items()
-                }
+            transaction = by_name.get("transaction") or {}
+            out |= {attribute: _as_text(transaction.get(field)) for attribute, field in self._transaction}
         return out
+
+
+def _is_change(kind: JsonObject) -> bool:
+    """Returns whether a type is an envelope: a flat row may have columns of the same names."""
+    types = {field["name"]: field["type"] for field in kind.get("fields", ())}
+    source = types.get("source")
+    if "op" not in types or not isinstance(source, dict) or source.get("type") != "record":
+        return False
+    return any(field["name"] == "connector" for field in source["fields"])
+
+
+def _transaction_names(kind: JsonObject) -> tuple[tuple[str, str], ...]:
+    """Returns the attributes that the fields of the transaction block become, also without a transaction."""
+    of = next((field["type"] for field in kind["fields"] if field["name"] == "transaction"), None)
+    block = next((one for one in (of if isinstance(of, list) else [of]) if isinstance(one, dict)), {})
+    return tuple((f"{_EXTENSION}tx{_letters(each['name'])}", each["name"]) for each in block.get("fields", ()))
 
 
 def _source_names(kind: JsonObject) -> tuple[tuple[str, str, Callable[[Any], Any]], ...]:
@@ -150,8 +162,8 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _letters(name: str) -> str:
-    """Returns a name as that of an attribute: of small letters and digits alone."""
-    return "".join([letter for letter in name.lower() if letter in _LETTERS])
+    """Returns a name as that of an attribute, of letters and digits alone; Debezium keeps capitals."""
+    return "".join([letter for letter in name if letter in _LETTERS])
 
 
 def _id_of(source: Mapping[str, Any], connector: str) -> str:

@@ -36,6 +36,7 @@ class FramedWriter:
         self._kind = kind
         self._after_id = head
         self._head = b""
+        self._header: Callable[[Any], bytes] | None = None
 
     def bind(self, id: int) -> None:
         self._head = frame(id, self._after_id)
@@ -44,7 +45,8 @@ class FramedWriter:
         return self._head + body
 
     def in_header(self, value: Any) -> bytes:
-        return header_writer(self._kind)(value)
+        self._header = self._header or header_writer(self._kind)
+        return self._header(value)
 
 
 def framed_schema(data: bytes, schemas: FindsSchemas, type: SchemaType) -> tuple[StoredSchema, int]:

@@ -30,7 +30,7 @@ def reading(schema: ConnectSchema) -> Convert:
     if schema.type == "bytes":
         return _decimal(schema) if schema.name == DECIMAL else _bytes
     if schema.type in ("float32", "float64"):
-        return lambda value: None if value is None else float(value)
+        return _float
     return _checked(schema.type)
 
 
@@ -73,6 +73,20 @@ def _bytes(value: Any) -> bytes | None:
     return base64.b64decode(value, validate=True)
 
 
+def _float(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _NO_NUMBERS[value]
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        raise TypeError("no number")
+    return float(value)
+
+
+_NO_NUMBERS: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+"""What JSON has no numbers for, as Jackson writes it."""
+
+
 def _decimal(schema: ConnectSchema) -> Convert:
     scale = int((schema.parameters or {}).get("scale", "0"))
 
@@ -87,12 +101,15 @@ def _decimal(schema: ConnectSchema) -> Convert:
 def _checked(kind: str) -> Convert:
     """Returns what takes values of one class. A whole number may be written with a fraction, as other languages do."""
     wanted = {"string": str, "boolean": bool}.get(kind, int)
+    limit = 1 << numbers.BITS.get(kind, 1) - 1
 
     def read(value: Any) -> Any:
+        if wanted is int and isinstance(value, float | Decimal) and value == int(value):
+            value = int(value)
+        if type(value) is int and wanted is int and not -limit <= value < limit:
+            raise ValueError("out of range")
         if value is None or type(value) is wanted:
             return value
-        if wanted is int and isinstance(value, float | Decimal) and value == int(value):
-            return int(value)
         raise TypeError("another type")
 
     return read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ipaddress
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -117,7 +118,7 @@ def _login_keys(at: str) -> Iterator[ConfigKey]:
 def registry_of(config: Mapping[str, Any], side: str) -> RegistrySettings | None:
     """Returns the registry that a config names for one side, with its references resolved; None: it names none."""
     at = f"{side}.converter."
-    found = [_ADDRESS.fullmatch(url) for url in parse_list(text_of(config, at + URL))]
+    found = [_address(url) for url in parse_list(text_of(config, at + URL))]
     ids = text_of(config, at + IDS, KEPT)
     parts = [match for match in found if match is not None]
     if not parts or len(parts) < len(found) or ids == OWN:
@@ -180,9 +181,22 @@ def registry_checks(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield (key, f"is needed with {chain}") if config.get(chain) else (chain, f"is needed with {key}")
 
 
+def _address(url: str) -> re.Match[str] | None:
+    """Returns the parts of an address, None for what is none."""
+    found = _ADDRESS.fullmatch(url)
+    try:
+        parts = urlsplit(url)
+        port, host = parts.port, parts.hostname or ""
+        if ":" in host:
+            ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    return None if port == 0 or parts.query or parts.fragment else found
+
+
 def _addresses_problem(value: str) -> str | None:
     for url in parse_list(value):
-        if _ADDRESS.fullmatch(url) is None or urlsplit(url).query or urlsplit(url).fragment:
+        if _address(url) is None:
             return "expects addresses such as https://registry.example.com:8081, separated by commas"
     return None
 

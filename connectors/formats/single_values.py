@@ -39,6 +39,7 @@ class UnframedWriter:
     def __init__(self, kind: Avro | None, body: Callable[[Any], bytes]) -> None:
         self.body = body
         self._kind = kind
+        self._header: Callable[[Any], bytes] | None = None
 
     def bind(self, id: int) -> None: ...
 
@@ -46,4 +47,5 @@ class UnframedWriter:
         return body
 
     def in_header(self, value: Any) -> bytes:
-        return header_writer(self._kind)(value)
+        self._header = self._header or header_writer(self._kind)
+        return self._header(value)

@@ -37,7 +37,7 @@ from cdcworker.worker.security.topic_rules import access_of
 from cdcworker.worker.source.context_headers import HeaderProducer, headers_bytes
 from cdcworker.worker.source.data_topics import DataTopics
 from cdcworker.worker.source.open_transactions import OpenTransactionSettler
-from cdcworker.worker.source.registries import routed
+from cdcworker.worker.source.registries import external_of, routed
 from cdcworker.worker.source.runner import Registering
 from cdcworker.worker.source.schema_registrar import PARTITION, SchemaRegistrar
 from cdcworker.worker.source.session import ChangeEncoder, RecordProducer, RecordTargets, require_lease
@@ -91,6 +91,8 @@ class SourcePorts:
         self._schema_producer: Future[TransactionalProducer] | None = None
         self._other: Future[TransactionalProducer] | None = None
         self._settings = SourceSettings.from_config(config)
+        self._external = external_of(config, HEARTBEAT.beat, spec.state_dir)
+        """What they have registered is known to the sessions that follow."""
         self.limits = self._settings.limits
         self.place = place_of(spec, self._settings)
         self._headers = self._settings.headers(spec.task)
@@ -193,7 +195,7 @@ class SourcePorts:
             producer, topic, lambda: KafkaCompactedLog(quick(spec), topic, client_id=client_id(spec, "schemas"))
         )
         made.warm()
-        return routed(made, self._config, self._settings.prefix)
+        return routed(made, self._external, self._settings.prefix)
 
     def assigned(self) -> bool:
         assert self._reader is not None

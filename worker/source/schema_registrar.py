@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from cdcworker.coordinator.api import CompactedLog
@@ -56,12 +56,13 @@ class SchemaRegistrar:
         log.info("schemas registered records=%d ids=%s", len(records), ",".join(map(str, ids)))
         return ids
 
-    def subjects(self) -> Sequence[str]:
-        """Returns the names of all subjects that the log has now."""
+    def subjects(self) -> Mapping[str, Collection[tuple[str, ...]]]:
+        """Returns the names of all subjects that the log has now, with the paths of their tables."""
         self._await_warm()
         self._used_at = time.monotonic()
         self._catch_up()
-        return self._view.subjects()
+        view = self._view
+        return {name: {version.path for version in view.versions(name)} for name in view.subjects()}
 
     def warm(self) -> None:
         """Reads the log before the first registration, on a thread of its own. An error is only logged; the first registration

@@ -20,7 +20,7 @@ from cdcworker.connectors.formats.framed import FramedWriter, framed_schema
 from cdcworker.connectors.formats.json_payload import UNFIT
 from cdcworker.connectors.formats.protobuf import wire
 from cdcworker.connectors.formats.protobuf.from_connect import ProtobufOptions, made_of
-from cdcworker.connectors.formats.protobuf.proto_parser import parse_proto
+from cdcworker.connectors.formats.protobuf.proto_parser import ProtoRefused, parse_proto
 from cdcworker.connectors.formats.protobuf.proto_text import proto_text
 from cdcworker.connectors.formats.protobuf.reader import FileReader, MessageReader
 from cdcworker.connectors.formats.protobuf.writer import compile_message
@@ -58,7 +58,7 @@ class ProtobufReader:
     def __init__(self, schemas: FindsSchemas, options: ProtobufOptions) -> None:
         self._schemas = schemas
         self._options = options
-        self._known: BoundedCache[tuple[str, tuple[int, ...]], MessageReader] = BoundedCache(SCHEMAS_MAX)
+        self._known: BoundedCache[tuple[str, tuple[int, ...]], MessageReader | str] = BoundedCache(SCHEMAS_MAX)
 
     def read(self, data: bytes | None, headers: Headers = ()) -> Typed:
         if data is None:
@@ -68,11 +68,19 @@ class ProtobufReader:
             places, offset = _places(data, offset)
             reader = self._known.get((stored.fingerprint, places))
             if reader is None:
-                reader = FileReader(parse_proto(stored.text), self._options).at(places)
-                self._known[stored.fingerprint, places] = reader
+                reader = self._known[stored.fingerprint, places] = self._reader(stored.text, places)
+            if isinstance(reader, str):
+                raise unreadable(f"the .proto file of the message is not read: {reader}", id=stored.id)
             return Typed(reader.schema, reader.read(data[offset:]))
         except UNFIT as error:
             raise unreadable("the message does not fit its schema", error, id=stored.id) from None
+
+    def _reader(self, text: str, places: tuple[int, ...]) -> MessageReader | str:
+        """Returns the reader of a message, or why there is none: a topic may have many records of it."""
+        try:
+            return FileReader(parse_proto(text), self._options).at(places)
+        except ProtoRefused as error:
+            return str(error)
 
 
 def _places(data: bytes, at: int) -> tuple[tuple[int, ...], int]:

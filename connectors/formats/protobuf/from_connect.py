@@ -187,7 +187,13 @@ class _Maker:
         assert schema.key_schema is not None
         assert schema.value_schema is not None
         types = (self._type(schema.key_schema), self._type(schema.value_schema))
-        return FieldType(name, number, "", map_types=types)
+        params = _params(schema.value_schema)
+        if params:
+            self.has_params = True
+        for kind in types:
+            if kind in IMPORTS:
+                self.imports.setdefault(IMPORTS[kind])
+        return FieldType(name, number, "", params=params, map_types=types)
 
     def _type(self, schema: ConnectSchema) -> str:
         logical = LOGICAL_TYPES.get(schema.name or "")

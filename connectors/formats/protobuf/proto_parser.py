@@ -69,7 +69,9 @@ class _Parser:
     def _number(self) -> int:
         sign = -1 if self._take("-") else 1
         try:
-            return sign * int(self._next(), 0)
+            word = self._next()
+            is_octal = len(word) > 1 and word[0] == "0" and word.isdigit()
+            return sign * int(word, 8 if is_octal else 0)
         except ValueError:
             raise ProtoRefused("a number is none") from None
 

@@ -216,11 +216,12 @@ class FileReader:
         slots: dict[int, _Slot] = {}
         absent: dict[str, Any] = {}
         unions: dict[str, list[Field]] = {}
+        places = {name: n for n, name in enumerate(dict.fromkeys(one.oneof for one in message.fields if one.oneof))}
         for of in message.fields:
             slot, schema = self._slot(of, full)
             slots[of.number] = slot
             if of.oneof:
-                slot.union = f"{of.oneof}_{list(dict.fromkeys(one.oneof for one in message.fields if one.oneof)).index(of.oneof)}"
+                slot.union = f"{of.oneof}_{places[of.oneof]}"
                 unions.setdefault(slot.union, []).append(Field(of.name, schema))
                 fields.setdefault(slot.union, Field(slot.union, schema))
                 absent[slot.union] = None
@@ -235,7 +236,7 @@ class FileReader:
     def _slot(self, of: FieldType, scope: str) -> tuple[_Slot, ConnectSchema]:
         parameters = {TAG: str(of.number)}
         if of.map_types:
-            key, value = (self._kind(name, scope, {}) for name in of.map_types)
+            key, value = self._kind(of.map_types[0], scope, {}), self._kind(of.map_types[1], scope, of.params)
             schema = ConnectSchema("map", True, key_schema=key.schema, value_schema=value.schema, parameters=parameters)
             return _Slot(of.name, key, "map", entry=(key, value)), schema
         kind = self._kind(of.type, scope, of.params)

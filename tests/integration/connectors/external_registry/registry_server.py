@@ -24,6 +24,7 @@ class RegistryServer:
         self.subjects: dict[str, list[int]] = {}
         self.levels: dict[str, str] = {}
         self.faults: list[int] = []
+        self.fault_body = b'{"error_code": 50001, "message": "fault"}'
         self.requests: list[str] = []
         self._login = (
             f"Basic {base64.b64encode(login.encode()).decode()}" if login else f"Bearer {token}" if token else ""
@@ -58,7 +59,7 @@ class RegistryServer:
             if self._login and login != self._login:
                 return 401, {"error_code": 40101, "message": "Unauthorized"}
             if self.faults:
-                return self.faults.pop(0), {"error_code": 50001, "message": "fault"}
+                return self.faults.pop(0), self.fault_body
             return self._answer(method, urlsplit(target).path, json.loads(body) if body else {})
 
     def _answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, Any]:
@@ -115,7 +116,7 @@ def _handler(server: RegistryServer) -> type[BaseHTTPRequestHandler]:
             if not status:
                 self.close_connection = True
                 return
-            data = json.dumps(content).encode()
+            data = content if isinstance(content, bytes) else json.dumps(content).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
             self.send_header("Content-Length", str(len(data)))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import ssl
+import time
 from dataclasses import replace
 
 import pytest
@@ -145,6 +148,51 @@ def test_an_outage_is_transient_and_the_next_address_is_asked(server, fault):
         assert len(second.subjects["t-value"]) == 2, "the address that has answered is asked first"
 
 
+@pytest.mark.parametrize("fault", [400, 404, 405, 409, 410, 413, 422])
+def test_what_a_gateway_says_is_no_judgement_of_the_registry(server, fault):
+    server.fault_body = b"<html>default backend</html>"
+    for ask in (
+        lambda: registrar(server.url).id_of("t", registration()),
+        lambda: registrar(server.url, **{"auto.register.schemas": "false"}).id_of("t", registration()),
+        lambda: RegistryClient(settings(server.url)).by_id(1),
+    ):
+        server.faults = [fault]
+        with pytest.raises(CdcError) as caught:
+            ask()
+        assert (caught.value.code, caught.value.kind) == ("registry.unavailable", "transient")
+
+
+def test_a_registry_that_takes_nothing_for_now_is_away(server):
+    server.faults, server.fault_body = [422], b'{"error_code": 42205, "message": "read-only"}'
+    with pytest.raises(CdcError) as caught:
+        registrar(server.url).id_of("t", registration())
+    assert caught.value.kind == "transient"
+    server.faults, server.fault_body = [422], b'{"error_code": 42201, "message": "invalid"}'
+    with pytest.raises(CdcError) as caught:
+        registrar(server.url).id_of("t", registration())
+    assert caught.value.code == "registry.schema_invalid"
+
+
+def test_addresses_that_never_answer_have_one_deadline_and_each_is_a_step():
+    steps: list[tuple[str, float]] = []
+    with contextlib.ExitStack() as stack:
+        urls = []
+        for _ in range(4):
+            sock = stack.enter_context(socket.socket())
+            sock.bind(("127.0.0.1", 0))
+            sock.listen(64)
+            urls.append(f"http://127.0.0.1:{sock.getsockname()[1]}")
+        client = RegistryClient(settings(*urls), lambda doing, s: steps.append((doing, s)), asked_s=2.0)
+        began = time.monotonic()
+        with pytest.raises(CdcError) as caught:
+            client.register("t-value", ORDER)
+        client.close()
+    assert caught.value.code == "registry.unavailable"
+    assert time.monotonic() - began < 5
+    assert len(steps) == 4
+    assert all(0 < allowed <= 2.0 for _, allowed in steps)
+
+
 def test_nobody_at_the_address_is_an_outage():
     with pytest.raises(CdcError) as caught:
         registrar(f"http://127.0.0.1:{free_ports(1)[0]}").id_of("t", registration())
@@ -267,5 +315,7 @@ def test_settings_are_those_of_each_side():
     assert (found.urls, found.strategy) == (("http://a:8081", "http://b:8081/base"), "RecordNameStrategy")
     assert registry_of(config, "value") is None
     assert registry_of({**config, "key.converter.schema.registry.ids": "own"}, "key") is None
+    for url in ("http://a:99999", "http://a:0", "http://[:::::]:80", "http://a:80/?x=1"):
+        assert registry_of({"key.converter.schema.registry.url": url}, "key") is None
     assert replace(found, urls=("x",)) != found
     assert json.dumps(str(found))

@@ -57,10 +57,11 @@ EVENT = {
     "iodebeziumtsms": "1578923739738",
     "iodebeziumsnapshot": "true",
     "iodebeziumdb": "postgres",
-    "iodebeziumtxid": "571",
+    "iodebeziumtxId": "565",
     "iodebeziumlsn": "29274832",
     "iodebeziumxmin": None,
     "iodebeziumnumber": 7,
+    "iodebeziumtxid": "571",
     "iodebeziumtxtotalorder": "1",
     "data": {"before": None, "after": {"pk": 1, "aa": 1}},
 }
@@ -83,6 +84,18 @@ def test_the_data_has_its_schema_with_it():
     assert event["data"]["payload"] == EVENT["data"]
     assert [field["field"] for field in event["data"]["schema"]["fields"]] == ["before", "after"]
     assert CloudEventsReader().read(json.dumps(event).encode()).value["data"] == EVENT["data"]
+
+
+def test_without_a_transaction_its_attributes_are_null():
+    event = json.loads(CloudEventsFormat(schemas=False).writer(ENVELOPE).body({**CHANGE, "transaction": None}))
+    assert (event["iodebeziumtxid"], event["iodebeziumtxtotalorder"], event["iodebeziumtxId"]) == (None, None, "565")
+    assert list(event) == list(EVENT)
+
+
+def test_a_flat_row_with_columns_of_the_envelopes_names_is_no_change():
+    row = {"type": "record", "name": "Value", "fields": [{"name": name, "type": "string"} for name in ("op", "source")]}
+    writer = CloudEventsFormat().writer(row)
+    assert json.loads(writer.body({"op": "a", "source": "b"})) == {"op": "a", "source": "b"}
 
 
 def test_without_extensions_only_the_attributes_of_the_standard_are_there():
