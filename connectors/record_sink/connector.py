@@ -15,7 +15,7 @@ from cdcworker.connectors.api.record_target import RecordBatch, RecordTarget, Ta
 from cdcworker.connectors.api.sink import DeadLetterFilter, LedgerAccess, SinkOffsets, SinkSpec
 from cdcworker.connectors.config.definition import ConfigDef
 from cdcworker.connectors.record_sink.config import BATCH_DEFAULT, LETTERS, EngineSettings, settings_of
-from cdcworker.connectors.record_sink.errors import LETTER_WITHOUT_PLACE, LETTERS_ELSEWHERE
+from cdcworker.connectors.record_sink.errors import LETTERS_ELSEWHERE
 from cdcworker.connectors.sink_engine.kafka.written_tables import group_of
 from cdcworker.schemas.errors import CdcError
 
@@ -94,7 +94,7 @@ class RecordSink:
         config = self.config_def.parse(self._config)
         target = self.open_target(self._place(config, (), ""))
         try:
-            return [*(target.check() if isinstance(target, Checks) else ()), *_letter_findings(config)]
+            return target.check() if isinstance(target, Checks) else []
         finally:
             if isinstance(target, Closes):
                 target.close()
@@ -342,10 +342,3 @@ class RecordSink:
             if name != parsed[LETTERS] and patterns.matches(parsed["topics.regex"], name)
         ]
         return [(topic, n) for topic, count in brokers.partitions(sorted(names)).items() for n in range(count)]
-
-
-def _letter_findings(config: Mapping[str, Any]) -> Iterator[CheckFinding]:
-    key = "errors.deadletterqueue.context.headers.enable"
-    if config[LETTERS] and not config[key]:
-        text = "dead letters will not say where their records were, so they cannot be sent again"
-        yield CheckFinding(key, "note", LETTER_WITHOUT_PLACE, text, f"Set {key}=true.")

@@ -56,7 +56,8 @@ LETTER_WITHOUT_PLACE: Final = declare(
     "sink.letter_without_place",
     "data",
     "A dead letter does not say where its record was",
-    "It stays in its topic and is not sent again. Set errors.deadletterqueue.context.headers.enable=true, so that later ones say it.",
+    "It stays in its topic and is not sent again: another program has written it, or a worker of an earlier version without"
+    " errors.deadletterqueue.context.headers.enable=true. Read it there with a program of Kafka.",
 )
 SINK_FENCED: Final = declare(
     "sink.fenced", "fenced", "Another process runs this task now", "Nothing: the newer owner goes on."

@@ -96,6 +96,7 @@ class EmbeddedRabbitMq(EmbeddedServer):
         argv += ["+S", "2:2", "+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none"]
         argv += ["-syslog", "logger", "[]", "-syslog", "syslog_error_logger", "false"]
         argv += ["-kernel", "prevent_overlapping_partitions", "false"]
+        argv += ["-kernel", "inet_dist_use_interface", f"{{{HOST.replace('.', ',')}}}"]
         try:
             self._mapper.wait_until(lambda: accepts(self._registry), START_S_MAX)
             self._child = Program(self.title, argv, self.log, env=environment)

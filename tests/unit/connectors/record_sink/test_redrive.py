@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 from cdcworker.connectors.api.sink import DeadLetterFilter, LedgerAccess
-from cdcworker.connectors.record_sink.connector import Nowhere, RecordSink
 from cdcworker.connectors.record_sink.dead_letters import OWN, PREFIX, LetterForm, Refused, unplaced_again
 from cdcworker.connectors.record_sink.errors import LETTER_WITHOUT_PLACE, RECORD_REFUSED
 from cdcworker.connectors.record_sink.group_offsets import Committed, note_of, parse_note
@@ -15,7 +14,6 @@ from cdcworker.connectors.record_sink.letter_topic import LetterOrigin, RecordAg
 from cdcworker.connectors.record_sink.progress import Done
 from cdcworker.connectors.record_sink.redrive import Outcome, RedrivenForm, RedriveParts, _is_meant, _shares, _Way
 from cdcworker.connectors.registry.names import lookup
-from cdcworker.connectors.targets.stdout.connector import StdoutSink
 from cdcworker.schemas.errors import CdcError
 
 
@@ -294,18 +292,6 @@ def test_rows_of_redis_are_known_by_their_own_places():
     config = {"topics": "t", "connector.class": "redis", "redis.hosts": "a", "redis.type": "HASH"}
     sink = lookup("redis").load()(config)
     assert sink.redrives_by(sink.config_def.parse(config)) == "row"
-
-
-@pytest.mark.parametrize(("headers", "severities"), [("false", ["note"]), ("true", [])])
-def test_the_doctor_says_that_letters_need_their_headers(headers, severities):
-    class Sink(RecordSink):
-        config_def = StdoutSink.config_def
-
-        def open_target(self, place):
-            return Nowhere()
-
-    named = {"errors.deadletterqueue.topic.name": "d", "errors.deadletterqueue.context.headers.enable": headers}
-    assert [one.severity for one in Sink({"topics": "t", "file": "/tmp/x", **named}).check()] == severities
 
 
 @pytest.mark.parametrize("asked", [DeadLetterFilter(topic="t"), DeadLetterFilter()])
