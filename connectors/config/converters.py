@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 from cdcworker.connectors.config.definition import PARSERS
 
+Side = Literal["key", "value"]
+SIDES: Final[tuple[Side, ...]] = ("key", "value")
 GROUP: Final = "Format"
 NOT_AVAILABLE: Final = "Not available"
 """The group of keys that are refused by name."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from cdcworker.connectors.config.converters import SAME, text_of
+from cdcworker.connectors.config.converters import SAME, SIDES, Side, text_of
 from cdcworker.connectors.config.definition import PARSERS, ConfigKey, nearest
 from cdcworker.connectors.converters import shipped
 from cdcworker.connectors.converters.plugin_formats import plugin_formats
@@ -16,8 +16,6 @@ from cdcworker.connectors.formats.format import GROUP, FindsSchemas, Format, Rea
 from cdcworker.connectors.formats.registry_keys import registry_keys
 from cdcworker.schemas.record_format import WireFormat
 
-Side = Literal["key", "value"]
-SIDES: Final[tuple[Side, ...]] = ("key", "value")
 PLUGINS: Final = plugin_formats()
 """Those of other distributions that the operator allows."""
 FORMATS: Final = (*shipped.FORMATS, *PLUGINS.formats.values())

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from cdcworker.connectors.api.sink import VERIFY_INTERVAL_MS_MIN
+from cdcworker.connectors.config.converters import SIDES
 from cdcworker.connectors.config.definition import ConfigKey, between, is_regex, one_of
 from cdcworker.connectors.config.refusals import Refusal
-from cdcworker.connectors.converters.config import SIDES
 from cdcworker.connectors.formats import registry_keys as registry
 from cdcworker.connectors.sink_engine import warehouse_kinds
 from cdcworker.connectors.warehouses import schema_policy

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from cdcworker.connectors.config.common_keys import delivery_checks
-from cdcworker.connectors.config.converters import GROUP, NOT_AVAILABLE, SAME, flag, text_of
+from cdcworker.connectors.config.converters import GROUP, NOT_AVAILABLE, SAME, SIDES, Side, flag, text_of
 from cdcworker.connectors.config.definition import PARSERS, ConfigKey, Validator, nearest
 from cdcworker.connectors.config.refusals import Refusal, Sentence
-from cdcworker.connectors.converters.config import SIDES, Side, converter_keys, single_checks, wire_of
+from cdcworker.connectors.converters.config import converter_keys, single_checks, wire_of
 from cdcworker.connectors.formats.registry_keys import registry_checks
 from cdcworker.connectors.transform_chain.chain import Stage, TransformChain
 from cdcworker.connectors.transform_chain.plugin_transforms import plugin_transforms

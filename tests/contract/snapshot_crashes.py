@@ -71,7 +71,7 @@ def folded(records: list[dict], *, once: bool) -> dict[int, str]:
             assert not (once and number in read)
             held = rows.get(number)
             assert not (once and number in touched) or held == row["v"], (
-                f"row {number} was read as {row['v'][-12:]} at {record['source']} behind {held and held[-12:]}"
+                f"row {number} was read as {row['v'][-12:]} at {record.get('source')} behind {held and held[-12:]}"
             )
             read.add(number)
         else:

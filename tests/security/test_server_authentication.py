@@ -182,7 +182,7 @@ def by_comparison(port):
 
 
 def by_administrator(port):
-    repair.mend(source_settings(port), ["select 1"], f"postgresql://u:{PASSWORD}@127.0.0.1:{port}/d")
+    repair.apply_statements(source_settings(port), ["select 1"], f"postgresql://u:{PASSWORD}@127.0.0.1:{port}/d")
 
 
 WAYS = (by_catalog, by_stream, by_writer, by_probe, by_ledger, by_comparison, by_administrator)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from cdcworker.connectors.config.converters import SIDES
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey
-from cdcworker.connectors.converters.config import SIDES
 from cdcworker.connectors.registry import names as registry
 from cdcworker.schemas.errors import CdcError
 

@@ -74,7 +74,10 @@ def test_copies_have_the_bytes_headers_times_and_partitions_of_their_records(kaf
     with running(task):
         wait(lambda: same(kafka, topics, target, copy), "all copies")
         topics.admin.create_partitions([NewPartitions(topics.topic, 4)])[topics.topic].result(30)
-        topics.producer.list_topics(topics.topic, 10.0)
+        wait(
+            lambda: len(topics.producer.list_topics(topics.topic, 10.0).topics[topics.topic].partitions) == 4,
+            "the partitions",
+        )
         send(topics, (3, b"c", b"in a new partition", [], old))
         again = TaskProcess(topics, config_to(target, alias) | QUICK, (2, 0), tmp_path)
         with running(again):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.config.worker_properties import from_environment, load, parse, read_properties
@@ -206,3 +209,14 @@ def test_what_the_operator_asks_of_connectors_reaches_their_processes():
 def test_what_its_user_would_take_for_done_is_told_at_the_start(name, value, told):
     _, warnings = parse({**BASE, name: value})
     assert [told in warning for warning in warnings] == [True]
+
+
+def test_properties_are_read_before_anybody_looks_for_plugins():
+    """Which plugins are allowed is one of them: who looks before finds none for the life of the process."""
+    code = (
+        "import cdcworker.worker.cli.main, cdcworker.worker.config.worker_properties\n"
+        "from cdcworker.connectors.config.installed_plugins import installed\n"
+        "print(installed.cache_info().currsize)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "0"
