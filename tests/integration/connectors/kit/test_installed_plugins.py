@@ -27,6 +27,7 @@ def test_tasks_run_where_the_plugin_is_and_its_transform_is_applied(kafka, tmp_p
     try:
         having.wait_ready()
         # The first worker leads: whoever plans a connector needs its plugin.
+        having.wait(lambda: having.get("/v1/cluster")["leader"]["id"] == "w1", "a leader")
         without = Worker(tmp_path, kafka.bootstrap, group, "w0", variables=variables)
         without.wait_ready()
         assert {"numbers", "broken"}.isdisjoint(each["class"] for each in without.get("/connector-plugins"))
